@@ -79,7 +79,7 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("ssh ", By(".ci/vm/agent")),
     ("shoal job finish JOB", By("tests/rescue.rs")),
     // Clients of the registry.
-    ("oras push", NameOnly("oras comes as source; `firmware/src/tests/artifact.rs` reads such an artifact")),
+    ("oras push", By(".ci/oci")),
     ("oras login", By("registry/tests/clients/login.rs")),
     ("podman login", By("registry/tests/clients/login.rs")),
     ("skopeo login", By("registry/tests/clients/login.rs")),

@@ -11,7 +11,6 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeSet,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -21,6 +20,7 @@ use std::{
 
 use crate::clock::{SystemClock, set_clock};
 use crate::device::{Disk, FileDisk};
+use crate::discovery::RefusedJobs;
 use crate::facts;
 use crate::http::HttpClient;
 use crate::init;
@@ -35,6 +35,7 @@ use crate::rescue::NoRescue;
 use crate::run::{Machine, run};
 use crate::search::{Readers, block_devices, search};
 use crate::serials::MachineSerials;
+use crate::settle::DriverLoads;
 use crate::task::unit;
 
 const USAGE: &str = "\
@@ -140,8 +141,9 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
             media => media.to_vec(),
         }
     };
-    let (found, media) = search(&Readers::default(), &devices, &serials, &BTreeSet::new(), &clock, log)
-        .map_err(|reason| format!("{reason}; no disk was touched"))?;
+    let (found, media) =
+        search(&Readers::default(), &devices, &serials, &RefusedJobs::default(), &clock, log)
+            .map_err(|reason| format!("{reason}; no disk was touched"))?;
     set_clock(&clock, found.job.created_at, None, unit::DISPATCHER, log);
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
@@ -157,6 +159,11 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         },
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
+        peek: &|disk| {
+            Ok(Box::new(FileDisk::open_to_read(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>)
+        },
+        // The system of the operator loads its drivers, and those of --modules are loaded between two looks at the disks.
+        drivers: &DriverLoads::default,
         linux: &linux,
         inventory: &|| inventory::read(sys, Path::new("/proc")),
         rescue: &NoRescue,

@@ -116,6 +116,16 @@ impl FileDisk {
         Ok(Self { file, size: size / sector * sector, sector })
     }
 
+    /// Opens a disk for reading, whatever uses it.
+    ///
+    /// # Errors
+    /// Returns the error of the operating system.
+    pub fn open_to_read(path: &Path, sector: u64) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
+        Ok(Self { file, size: size / sector.max(1) * sector, sector })
+    }
+
     /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file

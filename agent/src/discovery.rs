@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use iso9660::{Image, ReadAt, ReadError};
+use jiff::Timestamp;
 use recipe::Delivery;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -77,15 +78,38 @@ impl FoundTask {
     }
 }
 
+/// The jobs that the controller did not await.
+#[derive(Clone, Debug, Default)]
+pub struct RefusedJobs {
+    jobs: BTreeSet<Uuid>,
+    /// When the newest of them was created.
+    newest: Option<Timestamp>,
+}
+
+impl RefusedJobs {
+    /// Adds a job.
+    pub fn insert(&mut self, job: &Job) {
+        self.jobs.insert(job.job_id);
+        self.newest = self.newest.max(Some(job.created_at));
+    }
+
+    /// Whether a task may not be taken: it was refused, or it is older than a refused one and asks no controller, so that a forgotten
+    /// medium would install the machine again.
+    fn exclude(&self, task: &FoundTask) -> bool {
+        let is_older = || Some(task.job.created_at) < self.newest && task.delivery() == Delivery::Media;
+        self.jobs.contains(&task.job.job_id) || is_older()
+    }
+}
+
 /// No medium holds a task of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTask {
     /// No medium holds a job at all.
     #[error("no medium holds a job.json; insert the task medium of this machine")]
     Nothing,
-    /// The controller refused the only job of this machine.
+    /// The controller refused the only job of this machine that it could be asked for.
     #[error(
-        "the controller refused job {0}, and no medium holds another one for this machine; insert the medium of its new job"
+        "the controller refused job {0}, and no medium holds another one that may follow; insert the medium of the machine's new job"
     )]
     Refused(Uuid),
     /// The jobs are for other machines.
@@ -163,14 +187,14 @@ fn read_files<S: ReadAt>(image: &Image<S>, place: &str) -> Result<BTreeMap<Strin
 }
 
 /// Chooses the newest task of this machine: a medium of an earlier job may be left in a drive. Of equal ones the first place counts.
-/// `refused` are jobs that the controller does not await; they are not taken again.
+/// `refused` are jobs that the controller does not await.
 ///
 /// # Errors
 /// Returns an error when no task is for this machine. No disk may be touched then.
 pub fn choose(
     tasks: Vec<FoundTask>,
     serials: &MachineSerials,
-    refused: &BTreeSet<Uuid>,
+    refused: &RefusedJobs,
 ) -> Result<FoundTask, NoTask> {
     let mut others: Vec<String> = Vec::new();
     let mut known = None;
@@ -180,8 +204,8 @@ pub fn choose(
             others.push(task.job.server_serial);
             continue;
         }
-        if refused.contains(&task.job.job_id) {
-            known = Some(task.job.job_id);
+        if refused.exclude(&task) {
+            known = refused.jobs.last().copied();
             continue;
         }
         let better = best.as_ref().is_none_or(|best| {
@@ -232,7 +256,7 @@ mod tests {
     use crate::test_kit::{job_json, task_image};
 
     fn choose(tasks: Vec<FoundTask>, serials: &MachineSerials) -> Result<FoundTask, NoTask> {
-        super::choose(tasks, serials, &BTreeSet::new())
+        super::choose(tasks, serials, &RefusedJobs::default())
     }
 
     fn serials() -> MachineSerials {
@@ -313,13 +337,36 @@ mod tests {
     #[test]
     fn a_job_that_the_controller_refused_is_not_taken_again() {
         let tasks = medium("SN1", "2026-05-01T00:00:00Z", "");
-        let refused = [tasks[0].job.job_id].into();
+        let mut refused = RefusedJobs::default();
+        refused.insert(&tasks[0].job);
         let none = super::choose(tasks.clone(), &serials(), &refused).unwrap_err();
         assert_eq!(none, NoTask::Refused(tasks[0].job.job_id));
         let mut other = tasks.clone();
         other[0].job.job_id = Uuid::nil();
         let both = [tasks, other].concat();
         assert_eq!(super::choose(both, &serials(), &refused).unwrap().job.job_id, Uuid::nil());
+    }
+
+    #[test]
+    fn a_forgotten_medium_that_asks_no_controller_does_not_follow_a_newer_job_that_was_refused() {
+        let of = |created_at: &str, recipe: &[u8]| {
+            let image = task_image(&job_json("SN1", created_at), "", &[("recipe.json", recipe)]);
+            let mut found = read_medium("/dev/x", image).unwrap().remove(0);
+            found.job.job_id = Uuid::new_v5(&Uuid::nil(), created_at.as_bytes());
+            found
+        };
+        let by_medium = br#"{"delivery":"media"}"#;
+        let newest = of("2026-05-01T00:00:00Z", b"{}");
+        let mut refused = RefusedJobs::default();
+        refused.insert(&newest.job);
+        let choose = |tasks: Vec<FoundTask>| super::choose(tasks, &serials(), &refused);
+        let older = of("2026-04-01T00:00:00Z", by_medium);
+        assert_eq!(choose(vec![newest.clone(), older]).unwrap_err(), NoTask::Refused(newest.job.job_id));
+        // The controller is asked for an older job of the network, and a newer medium was not forgotten.
+        for next in [of("2026-04-01T00:00:00Z", b"{}"), of("2026-06-01T00:00:00Z", by_medium)] {
+            let id = next.job.job_id;
+            assert_eq!(choose(vec![newest.clone(), next]).unwrap().job.job_id, id);
+        }
     }
 
     #[test]

@@ -83,7 +83,8 @@ fn check_start(first: &[u8], disk: &dyn Disk) -> Result<(), String> {
     if first.len() < 512 || first.len() as u64 > disk.size() {
         return Err(format!("the image does not fit: its start has {} bytes", first.len()));
     }
-    match sector_of_image(first) {
+    let sector = sector_of_image(first);
+    match sector {
         Some(sector) if sector != disk.sector() => Err(format!(
             "the image was made for sectors of {sector} bytes and the disk has {}; it would not boot. Use an image for \
              this sector size",
@@ -98,8 +99,41 @@ fn check_start(first: &[u8], disk: &dyn Disk) -> Result<(), String> {
              with a GPT for this sector size",
             disk.sector()
         )),
-        _ => Ok(()),
+        _ => match end_of_partitions(first, sector) {
+            Some(end) if end > disk.size() => Err(format!(
+                "the image is larger than the disk: its partitions end at {end} bytes and the disk has {}; nothing was written. Use a \
+                 larger disk, or shrink the image",
+                disk.size()
+            )),
+            _ => Ok(()),
+        },
     }
+}
+
+/// Returns where the last partition ends that the start of an image names, in bytes: by its GPT for sectors of `sector` bytes, or by its
+/// MBR. UEFI 2.10 sections 5.2.3 and 5.3.
+fn end_of_partitions(first: &[u8], sector: Option<u64>) -> Option<u64> {
+    let u32_at = |at: usize| Some(u32::from_le_bytes(first.get(at..at + 4)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_le_bytes(first.get(at..at + 8)?.try_into().ok()?));
+    let Some(sector) = sector else {
+        // A boot sector without a table has code there. Start and number of sectors are the last two fields of an entry.
+        let entries = (0..4).map(|index| 446 + 16 * index);
+        if !entries.clone().all(|entry| matches!(first.get(entry), Some(0 | 0x80))) {
+            return None;
+        }
+        let ends = entries
+            .filter_map(|entry| Some((u64::from(u32_at(entry + 8)?) + u64::from(u32_at(entry + 12)?)) * 512));
+        return ends.max();
+    };
+    let header = usize::try_from(sector).ok()?;
+    let entries = usize::try_from(u64_at(header + 72)?.checked_mul(sector)?).ok()?;
+    let (count, size) = (u32_at(header + 80)?, usize::try_from(u32_at(header + 84)?).ok()?);
+    let last = (0..usize::try_from(count.min(128)).ok()?).filter_map(|index| {
+        let entry = entries.checked_add(index.checked_mul(size)?)?;
+        let is_used = first.get(entry..entry.checked_add(16)?)?.iter().any(|byte| *byte != 0);
+        is_used.then(|| u64_at(entry + 40))?
+    });
+    last.max()?.checked_add(1)?.checked_mul(sector)
 }
 
 fn verify(disk: &dyn Disk, first: &[u8], size: u64, expected: [u8; 32]) -> Result<(), String> {

@@ -193,7 +193,10 @@ pub fn grow(
     }
     if let Some(check) = check {
         // A check that corrected something ends with an error too; then there is nothing left to correct.
-        host.run(&check).or_else(|_| host.run(&check))?;
+        if let Err(reason) = host.run(&check).or_else(|_| host.run(&check)) {
+            // The image was written and read back: its file system may be newer than the program of this medium.
+            return Ok(format!("{shown} stays as it is: {reason}"));
+        }
         host.run(&program)?;
     } else if let Some(reason) = grow_mounted(host, kind, &device, &program)? {
         return Ok(format!("{shown} stays as it is: {reason}"));

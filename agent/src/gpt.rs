@@ -50,8 +50,9 @@ pub struct GptEntry {
 pub struct Table {
     /// The GUID of the disk.
     pub disk_guid: Uuid,
-    /// The boot code, bytes 0 to 440 of the MBR; kept when a table is written again.
-    pub boot_code: Vec<u8>,
+    /// The MBR without its signature: boot code, then four entries at 446. It is kept when a table is written again: some BIOSes start
+    /// only a disk with an active entry, and a hybrid MBR names partitions. Empty for a new one.
+    pub mbr: Vec<u8>,
     /// Slots of the table; a partition number is its position and 1.
     pub entries: Vec<Option<GptEntry>>,
     sector: u64,
@@ -87,7 +88,7 @@ impl Table {
     ) -> Result<Self, GptError> {
         let mut table = Self {
             disk_guid: guid(),
-            boot_code: vec![0; 440],
+            mbr: Vec::new(),
             entries: Vec::new(),
             sector: disk.sector(),
             sectors: disk.size() / disk.sector(),
@@ -270,13 +271,25 @@ impl Table {
     }
 
     fn protective_mbr(&self) -> Vec<u8> {
-        let mut mbr = self.boot_code.clone();
-        mbr.resize(446, 0);
-        // Not bootable, CHS of LBA 1, type 0xEE, CHS beyond its range, from LBA 1 to the end or the end of the field.
-        mbr.extend([0x00, 0x00, 0x02, 0x00, 0xee, 0xff, 0xff, 0xff]);
-        mbr.extend(1_u32.to_le_bytes());
-        mbr.extend(u32::try_from(self.sectors - 1).unwrap_or(u32::MAX).to_le_bytes());
+        const ENTRIES: [usize; 4] = [446, 462, 478, 494];
+        const PROTECTIVE: u8 = 0xee;
+        let mut mbr = self.mbr.clone();
         mbr.resize(510, 0);
+        let used: Vec<usize> = ENTRIES.into_iter().filter(|entry| mbr[entry + 4] != 0).collect();
+        let sole = if used.iter().any(|entry| mbr[entry + 4] == PROTECTIVE) {
+            // In a hybrid MBR it ends where it did.
+            if used.len() == 1 { used.first().copied() } else { None }
+        } else {
+            // Not bootable, CHS of LBA 1, the type, CHS beyond its range, from LBA 1.
+            mbr[446..].fill(0);
+            mbr[446..454].copy_from_slice(&[0x00, 0x00, 0x02, 0x00, PROTECTIVE, 0xff, 0xff, 0xff]);
+            mbr[454..458].copy_from_slice(&1_u32.to_le_bytes());
+            Some(446)
+        };
+        if let Some(entry) = sole {
+            let sectors = u32::try_from(self.sectors - 1).unwrap_or(u32::MAX);
+            mbr[entry + 12..entry + 16].copy_from_slice(&sectors.to_le_bytes());
+        }
         mbr.extend([0x55, 0xaa]);
         mbr
     }
@@ -338,13 +351,15 @@ fn read_copy(disk: &dyn Disk, sector: u64, lba: u64) -> Result<Option<Table>, Gp
     if crc32fast::hash(&bytes) != u32_at(88) {
         return Ok(None);
     }
-    let mut boot_code = vec![0; 440];
-    disk.read_at(0, &mut boot_code).map_err(failed)?;
+    let mut mbr = vec![0; 512];
+    disk.read_at(0, &mut mbr).map_err(failed)?;
+    // Without the signature there are no entries, and the boot code may be one all the same.
+    mbr.truncate(if mbr[510..] == [0x55, 0xaa] { 510 } else { 440 });
     let mut entries: Vec<Option<GptEntry>> = bytes.chunks_exact(ENTRY_BYTES).map(decode_entry).collect();
     while entries.last().is_some_and(Option::is_none) {
         entries.pop();
     }
-    Ok(Some(Table { disk_guid: guid_at(&header, 56), boot_code, entries, sector, sectors }))
+    Ok(Some(Table { disk_guid: guid_at(&header, 56), mbr, entries, sector, sectors }))
 }
 
 fn decode_entry(bytes: &[u8]) -> Option<GptEntry> {

@@ -68,6 +68,17 @@ pub enum ReportDelivery {
     Said,
 }
 
+/// The response to the report that a step begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announced {
+    /// The controller accepts reports of this job.
+    Accepted,
+    /// The controller does not await this job, with this status.
+    Refused(u16),
+    /// Another status, or one that is not the controller's: a proxy in front of it refuses while it starts.
+    Other(u16),
+}
+
 /// Why a repeated report was not acknowledged.
 enum Unacknowledged {
     /// The controller refused it for good, with this status.
@@ -307,14 +318,18 @@ impl<'run> Reporter<'run> {
         }
     }
 
-    /// Reports that a step begins, in one attempt, and returns the status of the response: whether the controller accepts reports
-    /// of this job.
+    /// Reports that a step begins, in one attempt, and returns whether the controller accepts reports of this job.
     ///
     /// # Errors
     /// Returns the reason when there is no response.
-    pub fn announce(&self, step: &str) -> Result<u16, String> {
+    pub fn announce(&self, step: &str) -> Result<Announced, String> {
         let body = Body { step: Some(step), percent: Some(0), ..self.body("progress") };
-        self.post(&body).map(|response| response.status)
+        let Reply { status, is_own, .. } = self.post(&body)?;
+        Ok(match status {
+            200..=299 => Announced::Accepted,
+            400 | 401 | 403 | 404 | 409 | 410 if is_own => Announced::Refused(status),
+            status => Announced::Other(status),
+        })
     }
 
     /// Sends the final report, or the one that the machine is reachable, until the controller acknowledges or refuses it, or until `limit` has passed.
@@ -542,7 +557,7 @@ mod tests {
         let http = FakeHttp::statuses([200]).with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT");
         let reporter = Reporter::new(&http, &clock, &job, &log);
         assert_eq!(reporter.date(), None);
-        assert_eq!(reporter.announce("network.service"), Ok(200));
+        assert_eq!(reporter.announce("network.service"), Ok(Announced::Accepted));
         assert_eq!(reporter.date().unwrap().to_string(), "1994-11-06T08:49:37Z");
     }
 
@@ -577,6 +592,15 @@ mod tests {
             let response = inner.send(request).map_err(|error| error.0)?;
             Ok((response.status, Vec::new(), b"<html>not found</html>".to_vec()))
         })
+    }
+
+    #[test]
+    fn only_the_error_of_a_controller_says_that_a_job_is_not_awaited() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let said = |http: FakeHttp| Reporter::new(&http, &clock, &job, &log).announce("network.service");
+        assert_eq!(said(FakeHttp::statuses([404])), Ok(Announced::Refused(404)));
+        assert_eq!(said(proxy([404])), Ok(Announced::Other(404)));
+        assert_eq!(said(FakeHttp::statuses([429])), Ok(Announced::Other(429)));
     }
 
     #[test]

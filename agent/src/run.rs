@@ -34,7 +34,7 @@ use crate::outcome::Outcome;
 use crate::plan::{self, Failure, Plan, Step};
 use crate::report::{ReportDelivery, Reporter};
 use crate::rescue::{RescueHost, RescueReach};
-use crate::settle;
+use crate::settle::{self, DriverLoads, Shown};
 use crate::task::{Target, Task, unit};
 use crate::windows::{self, Ntfs};
 use crate::wipe;
@@ -63,6 +63,10 @@ pub struct Machine<'run> {
     pub media: Vec<String>,
     /// Opens a disk.
     pub open: &'run OpenDisk<'run>,
+    /// Opens a disk to read it, whatever uses it.
+    pub peek: &'run OpenDisk<'run>,
+    /// Reads the loads of drivers.
+    pub drivers: &'run dyn Fn() -> DriverLoads,
     /// Mounts and programs for an installation of Linux.
     pub linux: &'run dyn Host,
     /// Reads the inventory.
@@ -73,6 +77,12 @@ pub struct Machine<'run> {
     pub medium: &'run OpenMedium<'run>,
     /// How long the final report is repeated; forever without a limit.
     pub report_limit: Option<Duration>,
+}
+
+impl Machine<'_> {
+    fn shown(&self) -> Shown<'_> {
+        Shown { disks: self.disks, drivers: self.drivers }
+    }
 }
 
 /// Carries out a task and reports its end.
@@ -185,7 +195,7 @@ fn carry_out(
     if task.target == Target::Inventory {
         reporter.progress(unit::INVENTORY, 10);
         // Disks that appear late belong to it.
-        settle::settled(machine.disks, machine.clock, machine.log);
+        settle::settled(&machine.shown(), machine.clock, machine.log);
         reporter.set_inventory((machine.inventory)());
         return Ok(None);
     }
@@ -206,29 +216,14 @@ fn on_disks(
     volume: Option<&MediumVolume>,
 ) -> Result<(), Failure> {
     let lacks = |disks: &[DiskFacts]| plan::lacks_disk(task, disks, &machine.media);
-    let all = settle::awaited(machine.disks, &lacks, machine.clock, machine.log);
+    let all = settle::awaited(&machine.shown(), &lacks, machine.clock, machine.log);
     for disk in &all {
         // A message has 256 characters; the log of a refusal shows every disk.
         machine.log.line(unit::SELECT_DISK, format!("this machine has {}", disk.shown()));
     }
-    let plan = plan::plan(task, &all, &machine.media)?;
-    machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
-    for disk in &plan.more {
-        machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
-    }
-    reporter.set_disk(&plan.disk, &plan.more);
-    if let Some(former) = &found.job.disk_before {
-        let same = former.check(&plan.disk);
-        same.map_err(|message| Failure { unit: unit::SELECT_DISK, message })?;
-    }
-    reporter.progress(unit::SELECT_DISK, 1);
-    let disk = open(machine, &plan.disk)?;
+    let (plan, mut disks) = choose(machine, found, reporter, task, &all)?;
     if let Target::InstallLinux(task) = &task.target {
-        // The steps close the disk between the table and the file systems.
-        let mut disks = vec![disk];
-        for facts in &plan.more {
-            disks.push(open(machine, facts)?);
-        }
+        // The steps close the disks between the table and the file systems.
         return linux::install(
             &linux::LinuxRun { machine, reporter, plan: &plan, volume },
             disks,
@@ -236,6 +231,7 @@ fn on_disks(
             found,
         );
     }
+    let disk = disks.swap_remove(0);
     let run = Run { machine, reporter, plan: &plan, facts: &plan.disk, disk: &*disk };
     match &task.target {
         Target::InstallImage(reference) => {
@@ -267,6 +263,49 @@ fn on_disks(
         Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase(&all)),
         Target::InstallLinux(_) | Target::Inventory | Target::Rescue(_) => Ok(()),
     }
+}
+
+/// Makes the plan and opens its disks; the first one is that of the plan.
+fn choose(
+    machine: &Machine<'_>,
+    found: &FoundTask,
+    reporter: &Reporter<'_>,
+    task: &Task,
+    all: &[DiskFacts],
+) -> Result<(Plan, Vec<Box<dyn Disk>>), Failure> {
+    let mut media = machine.media.clone();
+    loop {
+        let plan = plan::plan(task, all, &media)?;
+        machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
+        for disk in &plan.more {
+            machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
+        }
+        reporter.set_disk(&plan.disk, &plan.more);
+        if let Some(former) = &found.job.disk_before {
+            let same = former.check(&plan.disk);
+            same.map_err(|message| Failure { unit: unit::SELECT_DISK, message })?;
+        }
+        reporter.progress(unit::SELECT_DISK, 1);
+        let mut disks = vec![open(machine, &plan.disk)?];
+        for facts in &plan.more {
+            disks.push(open(machine, facts)?);
+        }
+        // A medium that appeared after the search, or did not respond to it, is one all the same.
+        let chosen = std::iter::once(&plan.disk).chain(&plan.more);
+        let late =
+            chosen.zip(&disks).filter(|(facts, disk)| !media.contains(&facts.name) && has_volume(&***disk));
+        let late: Vec<String> = late.map(|(facts, _)| facts.name.clone()).collect();
+        if late.is_empty() {
+            return Ok((plan, disks));
+        }
+        media.extend(late);
+    }
+}
+
+/// Whether a disk holds an ISO 9660 volume. ECMA-119, 8.1: its first descriptor is in sector 16.
+fn has_volume(disk: &dyn Disk) -> bool {
+    let mut identifier = [0; 5];
+    disk.read_at(16 * 2048 + 1, &mut identifier).is_ok() && identifier == *b"CD001"
 }
 
 /// Opens a disk of the plan for writing.
@@ -325,7 +364,7 @@ impl Run<'_> {
         let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
             .map_err(|source| failed(crate::discovery::chain(&source)))?;
         let start = disk_image::read_start(&mut stream, self.disk).map_err(failed)?;
-        self.step(Step::Wipe, || self.wipe(Vec::new()))?;
+        self.step(Step::Wipe, || self.wipe(Vec::new(), &[]))?;
         let size = self.step(write, || {
             let total = self.disk.size().max(1);
             disk_image::write(&start, &mut stream, self.disk, &mut |at| {
@@ -373,11 +412,11 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// Zeroes the places of old signatures on the disk, its old partitions and `new`. Returns the ranges.
-    fn wipe(&self, new: Vec<Range<u64>>) -> Result<Vec<Range<u64>>, String> {
+    /// Zeroes the places of old signatures on the disk, its old partitions and `new`, but for those of `kept`. Returns the ranges.
+    fn wipe(&self, new: Vec<Range<u64>>, kept: &[Range<u64>]) -> Result<Vec<Range<u64>>, String> {
         let failed = |source: io::Error| format!("{}: {}", self.facts.name, crate::discovery::chain(&source));
         let old = wipe::old_partitions(self.disk).map_err(failed)?;
-        let ranges = wipe::ranges(self.disk.size(), &[&old[..], &new[..]].concat());
+        let ranges = wipe::without(wipe::ranges(self.disk.size(), &[&old[..], &new[..]].concat()), kept);
         let fence = Fence::new(self.disk, ranges.clone());
         for range in &ranges {
             fence.zero(range.clone()).map_err(failed)?;
@@ -429,7 +468,7 @@ impl Run<'_> {
     }
 
     fn quick_erase(&self) -> Result<(), String> {
-        let ranges = self.wipe(Vec::new())?;
+        let ranges = self.wipe(Vec::new(), &[])?;
         let failed = |source: io::Error| format!("{}: {}", self.facts.name, crate::discovery::chain(&source));
         self.disk.forget_cache().map_err(failed)?;
         let mut block = vec![0; 1 << 20];

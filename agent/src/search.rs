@@ -25,10 +25,9 @@ use std::{
 };
 
 use iso9660::ReadAt;
-use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::discovery::{FoundTask, NoTask, choose, read_medium};
+use crate::discovery::{FoundTask, NoTask, RefusedJobs, choose, read_medium};
 use crate::log::Log;
 use crate::serials::MachineSerials;
 use crate::task::unit;
@@ -107,7 +106,7 @@ pub fn search(
     readers: &Readers,
     devices: &dyn Fn() -> Vec<PathBuf>,
     serials: &MachineSerials,
-    refused: &BTreeSet<Uuid>,
+    refused: &RefusedJobs,
     clock: &dyn Clock,
     log: &Log,
 ) -> Result<(FoundTask, Vec<String>), NoTask> {
@@ -219,7 +218,7 @@ mod tests {
             &Readers::default(),
             &devices,
             &MachineSerials::new(["SN1"]),
-            &BTreeSet::new(),
+            &RefusedJobs::default(),
             &clock,
             &log,
         )
@@ -235,7 +234,8 @@ mod tests {
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
         let (readers, serials) = (Readers::default(), MachineSerials::new(["SN1"]));
         let devices = || list(folder.path());
-        let refused = search(&readers, &devices, &serials, &BTreeSet::new(), &clock, &log).unwrap_err();
+        let refused =
+            search(&readers, &devices, &serials, &RefusedJobs::default(), &clock, &log).unwrap_err();
         assert!(refused.to_string().contains("OTHER"));
         assert_eq!(clock.elapsed(), SEARCH_TIME);
     }
@@ -262,7 +262,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let slow = folder.path().join("sr0");
         write(folder.path(), "sr0", "SN1");
-        let (serials, refused) = (MachineSerials::new(["SN1"]), BTreeSet::new());
+        let (serials, refused) = (MachineSerials::new(["SN1"]), RefusedJobs::default());
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
         let readers = Readers { wait: Duration::ZERO, ..Readers::default() };
         // As its thread of an earlier round left it.

@@ -104,7 +104,16 @@ pub fn select<'facts>(
             )))
         }
         ([disk], _) => Ok(disk),
-        (several, _) => Err(refused(format!("{} disks match where one must remain", several.len()))),
+        (several, _) => {
+            let count = several.len();
+            let hint = match hints.is_some_and(|hints| hints.hctl.is_some()) {
+                true => {
+                    " (the first number of hctl is not compared, as it changes between boots; give by_path)"
+                }
+                false => "",
+            };
+            Err(refused(format!("{count} disks match where one must remain{hint}")))
+        }
     }
 }
 
@@ -169,7 +178,7 @@ fn matches(hints: &DiskHints, disk: &DiskFacts) -> bool {
         && whole(&wwn, &disk.wwn)
         && part(&hints.model, &disk.model)
         && part(&hints.vendor, &disk.vendor)
-        && whole(&hints.hctl, &disk.hctl)
+        && whole(&hints.hctl.as_deref().map(without_host), &disk.hctl.as_deref().map(without_host))
         && hints.min_bytes.is_none_or(|least| disk.bytes >= least)
         && hints.max_bytes.is_none_or(|most| disk.bytes <= most)
         && hints.rotational.is_none_or(|rotational| rotational == disk.rotational)
@@ -177,6 +186,11 @@ fn matches(hints: &DiskHints, disk: &DiskFacts) -> bool {
             let name = path.strip_prefix("/dev/disk/by-path/").unwrap_or(path);
             disk.by_path.iter().any(|known| known == name)
         })
+}
+
+/// Channel, target and LUN. The kernel numbers the hosts in the order in which their drivers load, which is another one at every boot.
+fn without_host(hctl: &str) -> String {
+    hctl.split_once(':').map_or(hctl, |(_host, rest)| rest).to_owned()
 }
 
 fn is_at(disk: &DiskFacts, path: &str) -> bool {
@@ -258,6 +272,27 @@ mod tests {
         assert!(by(serde_json::json!({"model": "disk", "serial": "x"})).is_err());
         assert!(by(serde_json::json!({})).is_err() && by(serde_json::json!({"model": " "})).is_err());
         assert!(select(&disks[..1], &[], None, None).is_err(), "without any word on it no disk is written");
+    }
+
+    #[test]
+    fn the_number_of_a_scsi_host_selects_no_disk_because_it_changes_between_boots() {
+        let mut disks = [disk("sda", 10), disk("sdb", 20)];
+        for (disk, hctl) in disks.iter_mut().zip(["0:2:0:0", "1:2:0:0"]) {
+            disk.hctl = Some(hctl.to_owned());
+        }
+        let by = |disks: &[DiskFacts], json| {
+            select(disks, &[], None, Some(&hints(json))).map(|disk| disk.name.clone())
+        };
+        let refused = by(&disks, serde_json::json!({"hctl": "0:2:0:0"})).unwrap_err().to_string();
+        assert!(refused.contains("2 disks match") && refused.contains("by_path"), "{refused}");
+        let small = serde_json::json!({"hctl": "0:2:0:0", "max_bytes": 10_u64 << 30});
+        assert_eq!(by(&disks, small.clone()).unwrap(), "sda");
+        // The same disk after a boot in which the other controller was first.
+        disks.iter_mut().for_each(|disk| {
+            disk.hctl = disk.hctl.take().map(|hctl| hctl.replace("1:2", "9:2").replace("0:2", "1:2"));
+        });
+        assert_eq!(by(&disks, small).unwrap(), "sda");
+        assert!(by(&disks, serde_json::json!({"hctl": "0:2:1:0"})).is_err());
     }
 
     #[test]

@@ -16,8 +16,11 @@
 use std::{collections::BTreeSet, io, ops::Range};
 
 use crate::device::{Disk, merged};
+use crate::disk_image::is_zero;
 use crate::gpt;
 
+/// Bytes that are read at once.
+const BLOCK: usize = 1024 * 1024;
 const EDGE: u64 = 4 * 1024 * 1024;
 const BTRFS_COPIES: [u64; 2] = [64 << 20, 256 << 30];
 const BTRFS_SUPERBLOCK: u64 = 4096;
@@ -44,6 +47,39 @@ pub fn ranges(size: u64, parts: &[Range<u64>]) -> Vec<Range<u64>> {
         }
     }
     merged(all)
+}
+
+/// Returns `ranges` without the bytes of `kept`.
+#[must_use]
+pub fn without(ranges: Vec<Range<u64>>, kept: &[Range<u64>]) -> Vec<Range<u64>> {
+    kept.iter().fold(ranges, |ranges, kept| {
+        let parts = ranges
+            .into_iter()
+            .flat_map(|range| [range.start..range.end.min(kept.start), range.start.max(kept.end)..range.end]);
+        parts.filter(|part| part.start < part.end).collect()
+    })
+}
+
+/// Returns whether the places of signatures on a disk are zero, but for those of its partition table, which may be torn. `new` are
+/// partitions that it is to have.
+///
+/// # Errors
+/// Returns the error of the medium.
+pub fn is_wiped(disk: &dyn Disk, new: &[Range<u64>]) -> io::Result<bool> {
+    let old = old_partitions(disk)?;
+    let mut block = vec![0; BLOCK];
+    for range in without(ranges(disk.size(), &[&old[..], new].concat()), &gpt::Table::written(disk)) {
+        let mut at = range.start;
+        while at < range.end {
+            let length = usize::try_from(range.end - at).unwrap_or(BLOCK).min(BLOCK);
+            disk.read_at(at, &mut block[..length])?;
+            if !is_zero(&block[..length]) {
+                return Ok(false);
+            }
+            at += length as u64;
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the partitions that the tables on the disk name, from GPT copies of either sector size and the MBR. A damaged

@@ -27,7 +27,7 @@ pub struct DiskHints {
     /// Whether the disk rotates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
-    /// Host, channel, target and LUN.
+    /// Host, channel, target and LUN. The host is not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hctl: Option<String>,
     /// A name in `/dev/disk/by-path`, with or without the folder.

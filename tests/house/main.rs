@@ -7,6 +7,7 @@
 mod circles;
 mod components;
 mod crates;
+mod doctests;
 mod documents;
 mod events;
 mod glossary;

@@ -8,7 +8,7 @@ use crate::sources::{read, root, tracked};
 const LEAST_LINES: usize = 5;
 
 /// The folders of all crates of the workspace.
-fn members() -> Vec<PathBuf> {
+pub(crate) fn members() -> Vec<PathBuf> {
     let workspace = read(&root().join("Cargo.toml"));
     let members = workspace.split("members = [").nth(1).unwrap().split(']').next().unwrap();
     let folders = members.split('"').skip(1).step_by(2).map(|folder| root().join(folder));
@@ -45,7 +45,7 @@ fn has_word(code: &str, word: &str) -> bool {
 }
 
 /// The code of a crate.
-fn code_of(folder: &Path) -> String {
+pub(crate) fn code_of(folder: &Path) -> String {
     let files = tracked(&["rs"]).into_iter().filter(|file| file.starts_with(folder.join("src")));
     files.map(|file| read(&file)).collect::<Vec<_>>().join("\n")
 }

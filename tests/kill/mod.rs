@@ -168,8 +168,13 @@ impl Lane {
         self.controller.as_ref().unwrap().admin.clone()
     }
 
-    /// Runs one job. The controller is killed at `death` if it gets that far; `between` runs before its successor starts.
-    async fn run(&mut self, death: Option<Death>, between: impl Fn(&DataDir)) -> (End, Option<String>) {
+    /// Runs one job. The controller is killed at `death` if it gets that far; `between` runs before its successor starts. The error
+    /// describes a job that has no end within [`TIME_LIMIT`].
+    async fn run(
+        &mut self,
+        death: Option<Death>,
+        between: impl Fn(&DataDir),
+    ) -> Result<(End, Option<String>), String> {
         self.runs += 1;
         let run = format!("run-{}", self.runs);
         let seen = self.bmc().journal().last().map_or(0, |entry| entry.sequence);
@@ -194,7 +199,7 @@ impl Lane {
         let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());
         loop {
             if Instant::now() >= deadline {
-                panic!("{death:?}, {died:?}: no end\n{}", self.unended(id.as_deref()).await);
+                return Err(format!("{death:?}, {died:?}: no end\n{}", self.unended(id.as_deref()).await));
             }
             if died.is_none() && self.is_dying(death) {
                 died = Some(self.succeed(&between).await);
@@ -230,7 +235,7 @@ impl Lane {
             self.bmc().reset_bmc();
             self.unknown = 0;
         }
-        (end, died)
+        Ok((end, died))
     }
 
     /// Describes a job that has no end: what it waits for, the last requests to its BMC, and the log.
@@ -384,10 +389,11 @@ async fn kill(
     stop: Stop,
 ) {
     let mut lane = Lane::start(spec, work).await;
+    let has_end = |ran: Result<_, String>| ran.unwrap_or_else(|why| panic!("{why}"));
     // The first job finds the machine off. All later ones find it on and are comparable.
-    let (first, _) = lane.run(None, between).await;
+    let (first, _) = has_end(lane.run(None, between).await);
     work.golden(&first, lane.bmc());
-    let (undisturbed, _) = lane.run(None, between).await;
+    let (undisturbed, _) = has_end(lane.run(None, between).await);
     work.golden(&undisturbed, lane.bmc());
     loop {
         let next = points.lock().unwrap().next();
@@ -395,7 +401,14 @@ async fn kill(
         if stop == Stop::AtTheFirstWrong && tally.lock().unwrap().wrong > 0 {
             break;
         }
-        let (end, died) = lane.run(Some(death), between).await;
+        let ran = lane.run(Some(death), between).await;
+        if ran.is_err() && stop == Stop::AtTheFirstWrong {
+            // What a mutant forgot may be waited for much longer than a job takes: such an image waits for a restart that was.
+            tally.lock().unwrap().wrong += 1;
+            println!("killed at {death:?}: no end");
+            break;
+        }
+        let (end, died) = has_end(ran);
         let Some(died) = died else {
             points.lock().unwrap().over[kind] = true;
             continue;

@@ -58,6 +58,40 @@ fn the_protective_mbr_covers_the_disk() {
 }
 
 #[test]
+fn a_table_that_is_written_again_keeps_boot_code_active_flag_and_the_entries_of_a_hybrid_mbr() {
+    let (_folder, path) = disk_image(64 << 20, 0);
+    let disk = FileDisk::open(&path, 512).unwrap();
+    table(&disk, &["8M"]).write(&disk).unwrap();
+    let mut mbr = [0; 512];
+    disk.read_at(0, &mut mbr).unwrap();
+    mbr[0..3].copy_from_slice(&[0xeb, 0x63, 0x90]);
+    mbr[440..444].copy_from_slice(b"disk");
+    // Active, and as short as on the smaller disk of the image.
+    mbr[446] = 0x80;
+    mbr[458..462].copy_from_slice(&1000_u32.to_le_bytes());
+    let again = |mbr: &[u8; 512]| {
+        disk.write_at(0, mbr).unwrap();
+        Table::read(&disk).unwrap().unwrap().write(&disk).unwrap();
+        let mut written = [0; 512];
+        disk.read_at(0, &mut written).unwrap();
+        written
+    };
+    let mut whole = mbr;
+    whole[458..462].copy_from_slice(&0x0001_ffff_u32.to_le_bytes());
+    assert_eq!(again(&mbr), whole);
+    // Beside other entries the protective one ends where the first of them begins.
+    let mut hybrid = mbr;
+    hybrid[462 + 4] = 0x0c;
+    hybrid[462 + 8..462 + 16].copy_from_slice(&[0xe9, 3, 0, 0, 0, 8, 0, 0]);
+    assert_eq!(again(&hybrid), hybrid);
+    // What is no MBR gives its boot code and no entries.
+    let mut no_mbr = hybrid;
+    no_mbr[510] = 0;
+    let written = again(&no_mbr);
+    assert_eq!((&written[..3], written[466], written[450]), (&mbr[..3], 0, 0xee));
+}
+
+#[test]
 fn the_table_of_an_image_moves_to_the_end_of_a_larger_disk_and_its_last_partition_grows() {
     let (_small, image) = disk_image(32 << 20, 0);
     let disk = FileDisk::open(&image, 512).unwrap();

@@ -12,7 +12,10 @@ use std::{
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,9 +26,10 @@ use rustix::net::{
 };
 
 use crate::log::Log;
-use crate::modules::{INDEX, Loader, ModuleIndex, RunningKernel};
+use crate::modules::{INDEX, Loader, ModuleIndex, ModuleKernel, RunningKernel};
 use crate::net::system::SystemKernel;
 use crate::net::{Kernel as _, plan};
+use crate::settle::DriverLoads;
 
 use super::{UNIT, mounts};
 
@@ -54,7 +58,21 @@ pub struct Drivers {
     folder: PathBuf,
     index: ModuleIndex,
     loader: Mutex<Loader>,
+    begun: AtomicU64,
+    ended: AtomicU64,
     log: Log,
+}
+
+/// The running kernel, with a count of its loads.
+struct Counted<'a>(&'a Drivers);
+
+impl ModuleKernel for Counted<'_> {
+    fn load(&self, module: &Path) -> io::Result<()> {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        let loaded = RunningKernel.load(module);
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+        loaded
+    }
 }
 
 impl Drivers {
@@ -66,25 +84,34 @@ impl Drivers {
         let path = folder.join(INDEX);
         let text =
             fs::read_to_string(&path).map_err(|source| format!("reading {}: {source}", path.display()))?;
-        Ok(Self { folder, index: ModuleIndex::parse(&text)?, loader: Mutex::default(), log })
+        let index = ModuleIndex::parse(&text)?;
+        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { folder, index, loader: Mutex::default(), begun, ended, log })
+    }
+
+    /// Returns the loads so far.
+    pub fn loads(&self) -> DriverLoads {
+        // In this order no load seems to end before it begins.
+        let ended = self.ended.load(Ordering::SeqCst);
+        DriverLoads { begun: self.begun.load(Ordering::SeqCst), ended }
     }
 
     /// Loads what all devices need.
     pub fn coldplug(&self, sys: &Path) -> usize {
         let mut loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
-        loader.coldplug(sys, &self.folder, &self.index, &RunningKernel, &self.log)
+        loader.coldplug(sys, &self.folder, &self.index, &Counted(self), &self.log)
     }
 
     /// Loads what devices with these modaliases need.
     pub fn load_for(&self, modaliases: &BTreeSet<String>) -> usize {
         let mut loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
-        loader.load_for(modaliases, &self.folder, &self.index, &RunningKernel, &self.log)
+        loader.load_for(modaliases, &self.folder, &self.index, &Counted(self), &self.log)
     }
 
     /// Loads modules that no device asks for.
     pub fn load_named(&self, names: &[&str]) -> usize {
         let mut loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
-        loader.load_named(names, &self.folder, &self.index, &RunningKernel, &self.log)
+        loader.load_named(names, &self.folder, &self.index, &Counted(self), &self.log)
     }
 }
 

@@ -7,7 +7,6 @@
 //! ```
 
 use std::{
-    collections::BTreeSet,
     fs,
     panic::PanicHookInfo,
     path::{Path, PathBuf},
@@ -22,7 +21,7 @@ use super::rescue::Rescue;
 use super::{UNIT, consoles, mounts, supervisor};
 use crate::clock::{Clock, SystemClock, set_clock};
 use crate::device::{Disk, FileDisk};
-use crate::discovery::FoundTask;
+use crate::discovery::{FoundTask, RefusedJobs};
 use crate::http::HttpClient;
 use crate::linux::LinuxHost;
 use crate::log::Log;
@@ -32,14 +31,13 @@ use crate::net::record::{Below, Record};
 use crate::net::system::SystemKernel;
 use crate::net::{self};
 use crate::outcome::Outcome;
-use crate::report::Reporter;
+use crate::report::{Announced, Reporter};
 use crate::run::{Machine, run, volume};
 use crate::search::{Readers, block_devices, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 use crate::{facts, inventory};
 use recipe::Delivery;
-use uuid::Uuid;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const PAUSE: Duration = Duration::from_secs(60);
@@ -56,7 +54,7 @@ pub fn work(fault: Option<String>) -> ExitCode {
     let (watched, watcher) = (Arc::clone(&drivers), log.clone());
     std::thread::spawn(move || hotplug::watch(Option::as_ref(&watched), Path::new("/sys"), &watcher));
 
-    let (mut refused, mut fault) = (BTreeSet::new(), fault);
+    let (mut refused, mut fault) = (RefusedJobs::default(), fault);
     let readers = Readers::default();
     loop {
         let (found, media) = find(&readers, sys, dev, &refused, &clock, &log);
@@ -65,7 +63,7 @@ pub fn work(fault: Option<String>) -> ExitCode {
             Ok(ending) => return end(ending, &clock, &log),
             Err(Stopped::Refused(reason)) => {
                 log.line(unit::DISPATCHER, format!("{reason}; no disk was touched; another job is searched"));
-                refused.insert(found.job.job_id);
+                refused.insert(&found.job);
                 // It ended an earlier attempt of this job, not of another one.
                 fault = None;
             }
@@ -96,7 +94,7 @@ fn find(
     readers: &Readers,
     sys: &Path,
     dev: &Path,
-    refused: &BTreeSet<Uuid>,
+    refused: &RefusedJobs,
     clock: &dyn Clock,
     log: &Log,
 ) -> (FoundTask, Vec<String>) {
@@ -159,6 +157,10 @@ fn carry_out(
         disks: &|| facts::read_disks(sys),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
+        peek: &|disk| {
+            Ok(Box::new(FileDisk::open_to_read(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>)
+        },
+        drivers: &|| drivers.map(Drivers::loads).unwrap_or_default(),
         linux: &LinuxHost::default(),
         inventory: &|| inventory::read(sys, Path::new("/proc")),
         rescue: &Rescue { drivers },
@@ -197,9 +199,11 @@ fn connect(
     let _ = getrandom::fill(&mut seed);
     let mut connector = Connector::new(kernel, record, u32::from_ne_bytes(seed), log.clone());
     let probe = || match reporter.announce(net::UNIT) {
-        Ok(200..=299) => Reach::Accepted,
-        Ok(status @ (400 | 401 | 403 | 404 | 409 | 410)) => Reach::Refused(status),
-        Ok(status) => Reach::Away(format!("{} responded with {status}", found.job.controller_url)),
+        Ok(Announced::Accepted) => Reach::Accepted,
+        Ok(Announced::Refused(status)) => Reach::Refused(status),
+        Ok(Announced::Other(status)) => {
+            Reach::Away(format!("{} responded with {status}", found.job.controller_url))
+        }
         Err(reason) => Reach::Away(format!("{}: {reason}", found.job.controller_url)),
     };
     let reach = connector.connect(clock, &probe);

@@ -9,12 +9,14 @@
 //! folder `/` as its own, so that no word without a slash names a device.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Read},
     os::fd::BorrowedFd,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Child, Command, ExitCode, ExitStatus, Stdio},
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -30,6 +32,8 @@ const ENTER: &str = "--in-root";
 const FOLDERS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const KEPT_OUTPUT: usize = 2048;
 const POLL: Duration = Duration::from_millis(20);
+/// How long a killed program, and the end of what it said, is waited for.
+const KILL_TIME: Duration = Duration::from_secs(10);
 /// How many times the root can be mounted over itself.
 const MAX_STACKED: usize = 16;
 /// How long the kernel is waited for to show partitions.
@@ -69,6 +73,12 @@ pub trait Host {
     /// # Errors
     /// Returns a sentence with the end of its output when it is missing, fails or takes too long.
     fn run(&self, program: &Program) -> Result<(), String>;
+
+    /// Runs a program to its end, and returns the end of its standard output.
+    ///
+    /// # Errors
+    /// As of [`Host::run`].
+    fn output(&self, program: &Program) -> Result<String, String>;
 
     /// Returns whether the machine has a program of its own.
     fn has_program(&self, name: &str) -> bool;
@@ -139,6 +149,21 @@ impl LinuxHost {
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned(), ..Self::default() }
     }
+
+    /// Runs a program. Returns the end of its output if that is wanted.
+    fn start(&self, program: &Program, is_read: bool) -> Result<String, String> {
+        let mut command = match program.in_root {
+            true => {
+                let mut command = Command::new("/proc/self/exe");
+                command.arg(ENTER).arg(&self.root).arg(&program.name);
+                command
+            }
+            false => Command::new(&program.name),
+        };
+        command.args(&program.arguments).current_dir("/").env_clear().env("LC_ALL", "C");
+        command.env("PATH", FOLDERS);
+        bounded(&mut command, &program.name, program.limit, is_read)
+    }
 }
 
 impl Host for LinuxHost {
@@ -152,17 +177,11 @@ impl Host for LinuxHost {
     }
 
     fn run(&self, program: &Program) -> Result<(), String> {
-        let mut command = match program.in_root {
-            true => {
-                let mut command = Command::new("/proc/self/exe");
-                command.arg(ENTER).arg(&self.root).arg(&program.name);
-                command
-            }
-            false => Command::new(&program.name),
-        };
-        command.args(&program.arguments).current_dir("/").env_clear().env("LC_ALL", "C");
-        command.env("PATH", FOLDERS);
-        bounded(&mut command, &program.name, program.limit)
+        self.start(program, false).map(drop)
+    }
+
+    fn output(&self, program: &Program) -> Result<String, String> {
+        self.start(program, true)
     }
 
     fn has_program(&self, name: &str) -> bool {
@@ -283,8 +302,8 @@ fn device(disk: &str, number: usize, (start, sectors): (u64, u64)) -> Result<Pat
     if device.exists() { Ok(device) } else { Err(format!("{} does not exist", device.display())) }
 }
 
-/// Runs a program for a bounded time.
-fn bounded(command: &mut Command, name: &str, limit: Duration) -> Result<(), String> {
+/// Runs a program for a bounded time. Returns the end of its standard output if that is wanted: what it leaves behind may keep it open.
+fn bounded(command: &mut Command, name: &str, limit: Duration, is_read: bool) -> Result<String, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own: the end of the program is the end of what it started.
     command.process_group(0);
@@ -292,37 +311,46 @@ fn bounded(command: &mut Command, name: &str, limit: Duration) -> Result<(), Str
         io::ErrorKind::NotFound => format!("{name} is not on this medium; use a medium of the full profile"),
         _ => format!("starting {name}: {source}"),
     })?;
-    let readers: Vec<_> = [
+    let (sender, texts) = mpsc::channel();
+    let pipes = [
         child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
         child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
-    ]
-    .into_iter()
-    .flatten()
-    .map(|pipe| std::thread::spawn(move || end_of(pipe)))
-    .collect();
-    let begun = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break Some(status),
-            Ok(None) if begun.elapsed() < limit => std::thread::sleep(POLL),
-            Ok(None) => {
-                if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-                }
-                let _ = child.wait();
-                break None;
-            }
-            Err(source) => return Err(format!("waiting for {name}: {source}")),
-        }
+    ];
+    for (place, pipe) in pipes.into_iter().flatten().enumerate() {
+        let sender = sender.clone();
+        std::thread::spawn(move || sender.send((place, end_of(pipe))));
+    }
+    drop(sender);
+    let failed = |source| format!("waiting for {name}: {source}");
+    let status = ended(&mut child, limit).map_err(failed)?;
+    let until = Instant::now() + KILL_TIME;
+    let left = || until.saturating_duration_since(Instant::now());
+    let said =
+        || -> BTreeMap<usize, String> { std::iter::from_fn(|| texts.recv_timeout(left()).ok()).collect() };
+    if status.is_some_and(|status| status.success()) {
+        return Ok(if is_read { said().remove(&0).unwrap_or_default() } else { String::new() });
+    }
+    // What it started keeps the pipes open, and a device that does not respond keeps the program.
+    if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let Some(status) = status else {
+        let _ = ended(&mut child, KILL_TIME).map_err(failed)?;
+        return Err(format!("{name} did not end within {} s", limit.as_secs()));
     };
-    match status {
-        Some(status) if status.success() => Ok(()),
-        None => Err(format!("{name} did not end within {} s", limit.as_secs())),
-        Some(status) => {
-            let texts: Vec<String> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
-            let said: Vec<&str> =
-                texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
-            Err(format!("{name} ended with {status}: {}", said.join(" ")))
+    let said = said();
+    let said: Vec<&str> = said.values().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+    Err(format!("{name} ended with {status}: {}", said.join(" ")))
+}
+
+/// Waits for the end of a program; `None` when it does not end within `limit`.
+fn ended(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let begun = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if begun.elapsed() >= limit => return Ok(None),
+            None => std::thread::sleep(POLL),
         }
     }
 }

@@ -37,6 +37,7 @@ use crate::job::Job;
 use crate::layer::{self, LayerTree, Ownership};
 use crate::log::Log;
 use crate::task::unit;
+use crate::wipe;
 
 pub(super) const STAMP: &str = "var/lib/shoal/installed.json";
 const SEED: &str = "var/lib/cloud/seed/nocloud";
@@ -112,7 +113,32 @@ impl<'run> Installation<'run> {
             ));
         }
         self.host.load_modules(&storage::modules(&self.layout));
-        Ok(())
+        self.check_groups()
+    }
+
+    /// Checks that no other disk has a volume group with a name of the layout: LVM starts neither of two groups with one name, and the new
+    /// system would not find its root.
+    fn check_groups(&self) -> Result<(), String> {
+        if self.layout.groups.is_empty() {
+            return Ok(());
+        }
+        let chosen: Vec<&str> = self.disks.iter().map(|disk| disk.name.as_str()).collect();
+        let found = match self.host.output(&Devices::other_groups(&chosen)) {
+            Ok(found) => found,
+            Err(reason) => {
+                self.log.line(unit::PARTITION, format!("the groups of other disks are not known: {reason}"));
+                return Ok(());
+            }
+        };
+        let names: Vec<&str> = found.split_whitespace().collect();
+        match self.layout.groups.iter().find(|group| names.contains(&group.name.as_str())) {
+            None => Ok(()),
+            Some(group) => Err(format!(
+                "another disk of this machine has a volume group {} too, and LVM starts neither of two with one name; nothing was \
+                 written. Erase that disk, or give the group another name",
+                group.name
+            )),
+        }
     }
 
     /// Returns whether every disk has exactly the table of this job.
@@ -129,6 +155,35 @@ impl<'run> Installation<'run> {
             }
         }
         Ok(true)
+    }
+
+    /// Returns whether a disk has a table of this job, for any place of the layout.
+    #[must_use]
+    pub fn is_of_job(&self, disk: &dyn Disk) -> bool {
+        let Ok(Some(found)) = Table::read(disk) else { return false };
+        (0..self.disks.len()).any(|index| (self.layout.guids(index))() == found.disk_guid)
+    }
+
+    /// Checks that no disk took the place of another one that an earlier run of this job wrote. All disks are wiped before the first
+    /// table is written, so beside a disk with a table of this job each other one has its table too, or nothing but a torn table.
+    ///
+    /// # Errors
+    /// Returns a sentence with both disks, or the error of a disk.
+    pub fn check_former(&self, disks: &[Box<dyn Disk>]) -> Result<(), String> {
+        let is_of_job: Vec<bool> = disks.iter().map(|disk| self.is_of_job(&**disk)).collect();
+        let Some(former) = is_of_job.iter().position(|is| *is) else { return Ok(()) };
+        for (index, disk) in disks.iter().enumerate().filter(|(index, _)| !is_of_job[*index]) {
+            let is_foreign = matches!(Table::read(&**disk), Ok(Some(_)));
+            let failed = |source| format!("reading {}: {source}", self.disks[index].name);
+            if is_foreign || !wipe::is_wiped(&**disk, &self.new_partitions(index)).map_err(failed)? {
+                let (former, other) = (&self.disks[former].name, &self.disks[index].name);
+                return Err(format!(
+                    "an earlier run of this job wrote {former}, and {other} beside it was not written by it; nothing was written. \
+                     Connect the disk that was, or create a new job"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Remembers the partitions of a table that is about to be replaced: boot entries of theirs are deleted later.

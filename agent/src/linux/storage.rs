@@ -142,6 +142,18 @@ impl Devices<'_> {
         all
     }
 
+    /// Returns the program that prints the names of the volume groups on all disks but these.
+    pub(super) fn other_groups(disks: &[&str]) -> Program {
+        let filter: Vec<String> =
+            disks.iter().map(|disk| format!("\"r|^/dev/{disk}(p?[0-9]+)?$|\"")).collect();
+        let settings = format!(
+            "devices{{filter=[{},\"a|.*|\"] use_devicesfile=0 obtain_device_list_from_udev=0}}",
+            filter.join(",")
+        );
+        let words = ["vgs", "--config", &settings, "--noheadings", "-o", "vg_name"];
+        program("lvm", words.map(str::to_owned).into())
+    }
+
     fn stop_group(&self, name: &str) -> Program {
         self.lvm("vgchange", &["-q", "-an", name])
     }

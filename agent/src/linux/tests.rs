@@ -49,6 +49,8 @@ struct FakeHost {
     flushed: Mutex<Vec<(PathBuf, bool)>>,
     /// Programs that the medium does not have.
     lacks: Vec<&'static str>,
+    /// The volume groups of other disks, as `lvm vgs` prints them.
+    groups: &'static str,
     /// Making a file system with this label makes an empty root.
     root_label: String,
 }
@@ -68,6 +70,7 @@ impl FakeHost {
             modules: Mutex::default(),
             flushed: Mutex::default(),
             lacks: Vec::new(),
+            groups: "",
             root_label: "root".to_owned(),
         }
     }
@@ -122,6 +125,11 @@ impl Host for FakeHost {
         }
         self.programs.lock().unwrap().push(program.clone());
         Ok(())
+    }
+
+    fn output(&self, program: &Program) -> Result<String, String> {
+        assert_eq!((program.name.as_str(), program.arguments[0].as_str()), ("lvm", "vgs"));
+        Ok(self.groups.to_owned())
     }
 
     fn mount(&self, _: &Path, _: &str, _: &str, at: &Path) -> std::io::Result<()> {
@@ -251,6 +259,11 @@ pub(super) fn install(
             let path = if facts.name == "sdz" { &other } else { path };
             Ok(Box::new(FileDisk::open(path, facts.sector)?) as Box<dyn Disk>)
         },
+        peek: &|facts| {
+            let path = if facts.name == "sdz" { &other } else { path };
+            Ok(Box::new(FileDisk::open_to_read(path, facts.sector)?) as Box<dyn Disk>)
+        },
+        drivers: &crate::settle::DriverLoads::default,
         linux: host,
         inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
         medium: &crate::medium::open_medium,
@@ -566,6 +579,31 @@ fn a_program_is_bounded_in_time_and_its_error_is_shown() {
         limit: std::time::Duration::from_secs(1),
     };
     assert!(host.run(&missing).unwrap_err().contains("not on this medium"));
+}
+
+#[test]
+fn a_program_that_leaves_another_one_behind_is_not_waited_for() {
+    let host = LinuxHost::default();
+    let shell = |script: &str, seconds| Program {
+        name: "sh".to_owned(),
+        arguments: vec!["-c".to_owned(), script.to_owned()],
+        in_root: false,
+        limit: std::time::Duration::from_secs(seconds),
+    };
+    let begun = std::time::Instant::now();
+    // The background program holds the pipes for a minute.
+    let failed = host.run(&shell("echo the reason >&2; sleep 60 & exit 1", 60)).unwrap_err();
+    assert!(failed.contains("the reason"), "{failed}");
+    assert_eq!(host.run(&shell("sleep 60 & exit 0", 60)), Ok(()));
+    assert!(host.run(&shell("sleep 60", 0)).unwrap_err().contains("did not end within 0 s"));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(50));
+}
+
+#[test]
+fn words_that_name_the_disks_of_another_machine_are_left_out() {
+    let words = "GRUB_CMDLINE_LINUX=\"rd.lvm.lv=rhel/root rd.md.uuid=1:2 rd.luks.uuid=x resume=/dev/mapper/rhel-swap \
+                 rootflags=subvol=@ root=UUID=x console=ttyS0 quiet\"\n";
+    assert_eq!(super::texts::command_line(words), "console=ttyS0 quiet");
 }
 
 proptest! {

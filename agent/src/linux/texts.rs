@@ -53,6 +53,10 @@ fn plain(text: &str) -> String {
     text.chars().filter(fits).take(64).collect::<String>().trim().to_owned()
 }
 
+/// How the words begin that name disks and volumes of the machine on which the image was made. An initramfs waits for them, and for good.
+const OF_ANOTHER_DISK: [&str; 7] =
+    ["root=", "rootflags=", "resume=", "resume_offset=", "rd.lvm", "rd.md", "rd.luks"];
+
 /// Returns the words of a kernel command line that a configuration can hold.
 pub(super) fn command_line(default_grub: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
@@ -65,7 +69,7 @@ pub(super) fn command_line(default_grub: &str) -> String {
     }
     let fits = |word: &&str| {
         let letters = |letter: char| letter.is_ascii_alphanumeric() || "._-+,=:/@%".contains(letter);
-        word.chars().all(letters) && !word.starts_with("root=")
+        word.chars().all(letters) && !OF_ANOTHER_DISK.iter().any(|start| word.starts_with(start))
     };
     words.into_iter().filter(fits).take(64).collect::<Vec<_>>().join(" ")
 }

@@ -19,7 +19,7 @@ use std::{
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink, sockopt,
 };
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::netlink::{NetlinkMessage, list_links, messages, request};
 use super::{Change, Kernel, Link, dhcp};
@@ -33,6 +33,30 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const EXISTS: i32 = 17;
 /// IPv4 as the protocol of a packet socket.
 const IPV4_PACKETS: u16 = 0x0800;
+
+/// The filter of the packet socket: whole UDP packets of IPv4 to the port of a DHCP client. A packet begins with its IPv4 header.
+/// Classic BPF:
+/// code, jump if true, jump if false, value. Documentation/networking/filter.rst of the kernel.
+const TO_CLIENT: [(u16, u8, u8, u32); 9] = [
+    // ldb [9]: the protocol
+    (0x30, 0, 0, 9),
+    // jeq #UDP, else drop
+    (0x15, 0, 6, 17),
+    // ldh [6]: flags and offset of the fragment
+    (0x28, 0, 0, 6),
+    // jset #0x1fff, drop
+    (0x45, 4, 0, 0x1fff),
+    // ldx 4*([0]&0xf): the length of the header
+    (0xb1, 0, 0, 0),
+    // ldh [x+2]: the destination port
+    (0x48, 0, 0, 2),
+    // jeq #CLIENT_PORT, else drop
+    (0x15, 0, 1, dhcp::CLIENT_PORT as u32),
+    // the whole packet
+    (0x06, 0, 0, u32::MAX),
+    // drop
+    (0x06, 0, 0, 0),
+];
 
 /// The running kernel.
 pub struct SystemKernel {
@@ -61,7 +85,11 @@ impl SystemKernel {
     /// Returns the error of the kernel.
     pub fn listen(&mut self) -> io::Result<()> {
         let protocol = Protocol::from(i32::from(IPV4_PACKETS.to_be()));
-        self.packets = Some(Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol))?);
+        let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol))?;
+        // Without the filter every packet of an image wakes this program; its messages are checked again all the same.
+        let _ = socket
+            .attach_filter(&TO_CLIENT.map(|(code, yes, no, value)| SockFilter::new(code, yes, no, value)));
+        self.packets = Some(socket);
         Ok(())
     }
 
@@ -162,6 +190,57 @@ impl Kernel for SystemKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Runs a filter as the kernel does. Returns how many bytes of the packet are taken.
+    fn filtered(packet: &[u8]) -> u32 {
+        let byte = |at: u32| packet.get(at as usize).copied().map(u32::from);
+        let half = |at: u32| Some(byte(at)? << 8 | byte(at + 1)?);
+        let (mut accumulator, mut index, mut at) = (0, 0, 0);
+        loop {
+            let (code, yes, no, value) = TO_CLIENT[at];
+            at += 1;
+            // A load behind the packet ends the filter: nothing is taken.
+            let loaded = match code {
+                0x30 => byte(value),
+                0x28 => half(value),
+                0x48 => half(index + value),
+                _ => Some(accumulator),
+            };
+            let Some(loaded) = loaded else { return 0 };
+            accumulator = loaded;
+            match code {
+                0xb1 => index = 4 * (byte(value).unwrap_or(0) & 0xf),
+                0x15 => at += usize::from(if accumulator == value { yes } else { no }),
+                0x45 => at += usize::from(if accumulator & value != 0 { yes } else { no }),
+                0x06 => return value,
+                _ => {}
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_filter_takes_every_packet_that_is_a_dhcp_message_and_none_to_another_port(
+            options in 0_usize..3,
+            port in proptest::sample::select(vec![68_u16, 67, 443, 0x4400]),
+            protocol in proptest::sample::select(vec![17_u8, 6]),
+            fragment in proptest::sample::select(vec![0_u16, 0x4000, 0x2000, 185]),
+        ) {
+            let length = 20 + 4 * options;
+            let mut packet = vec![0; length + 8 + 16];
+            packet[0] = 0x40 | (length / 4) as u8;
+            let whole = packet.len() as u16;
+            packet[2..4].copy_from_slice(&whole.to_be_bytes());
+            packet[6..8].copy_from_slice(&fragment.to_be_bytes());
+            packet[9] = protocol;
+            packet[length..length + 2].copy_from_slice(&67_u16.to_be_bytes());
+            packet[length + 2..length + 4].copy_from_slice(&port.to_be_bytes());
+            packet[length + 4..length + 6].copy_from_slice(&24_u16.to_be_bytes());
+            let taken = filtered(&packet) > 0;
+            proptest::prop_assert_eq!(taken, protocol == 17 && port == 68 && fragment & 0x1fff == 0);
+            proptest::prop_assert!(taken || dhcp::of_packet(&packet).is_none());
+        }
+    }
 
     /// The kernel of this machine lists its links without any right.
     #[test]

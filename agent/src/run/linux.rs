@@ -1,11 +1,13 @@
 //! `install-linux.target`: the steps of one run, with their reports. What they do is in [`crate::linux`].
 
 use std::io::{self, Read};
+use std::ops::Range;
 
 use recipe::PartitionType;
 
 use crate::device::Disk;
 use crate::facts::DiskFacts;
+use crate::gpt::Table;
 use crate::linux::{Installation, Layout, LinuxTarget, Place};
 use crate::medium::MediumVolume;
 use crate::oci::{BlobReader, ImageSource, LayerReader, OciImage};
@@ -23,14 +25,25 @@ pub(super) struct LinuxRun<'run> {
 }
 
 impl LinuxRun<'_> {
-    /// Zeroes the places of old signatures on the open disks, then writes their tables. No disk has a new table while another one
-    /// still has old signatures.
-    fn write_tables(&self, installation: &Installation<'_>, disks: &[Box<dyn Disk>]) -> Result<(), String> {
+    /// Zeroes the places of old signatures on the open disks, but not those that `kept` returns for a disk.
+    fn wipe(
+        &self,
+        installation: &Installation<'_>,
+        disks: &[Box<dyn Disk>],
+        kept: fn(&dyn Disk) -> Vec<Range<u64>>,
+    ) -> Result<(), String> {
         for ((index, disk), facts) in disks.iter().enumerate().zip(self.facts()) {
             let (machine, reporter, plan) = (self.machine, self.reporter, self.plan);
             let run = Run { machine, reporter, plan, facts, disk: &**disk };
-            run.wipe(installation.new_partitions(index))?;
+            run.wipe(installation.new_partitions(index), &kept(&**disk))?;
         }
+        Ok(())
+    }
+
+    /// Zeroes the places of old signatures on the open disks, then writes their tables. No disk has a new table while another one
+    /// still has old signatures.
+    fn write_tables(&self, installation: &Installation<'_>, disks: &[Box<dyn Disk>]) -> Result<(), String> {
+        self.wipe(installation, disks, |_| Vec::new())?;
         for (index, disk) in disks.iter().enumerate() {
             installation.write_table(index, &**disk)?;
         }
@@ -90,6 +103,7 @@ fn install_from(
     let mut installation =
         Installation::new(machine.linux, machine.log, &found.job, targets, layout, image.digest.clone());
     installation.prepare_host().map_err(failed(unit::PARTITION))?;
+    check_former(run, &disks, &installation).map_err(failed(unit::SELECT_DISK))?;
     let outcome = carry_out(run, disks, &mut installation, source, image, found);
     if outcome.is_err()
         && let Err(reason) = installation.unmount()
@@ -97,6 +111,31 @@ fn install_from(
         machine.log.line(unit::PARTITION, reason);
     }
     outcome
+}
+
+/// Refuses a second run of a job that would write to another disk than the first one: hints by size or model match another disk when
+/// one is broken or absent.
+fn check_former(
+    run: &LinuxRun<'_>,
+    disks: &[Box<dyn Disk>],
+    installation: &Installation<'_>,
+) -> Result<(), String> {
+    installation.check_former(disks)?;
+    let chosen: Vec<&str> = run.facts().map(|disk| disk.name.as_str()).collect();
+    let others = (run.machine.disks)();
+    for other in others.iter().filter(|other| other.bytes > 0 && !chosen.contains(&other.name.as_str())) {
+        // A disk that cannot be read was not written either.
+        let is_former = (run.machine.peek)(other).is_ok_and(|disk| installation.is_of_job(&*disk));
+        if is_former {
+            return Err(format!(
+                "an earlier run of this job wrote {}, and the recipe selects {} now; nothing was written. Name the disk in \
+                 disk_hints, or create a new job",
+                other.shown(),
+                chosen.join(", ")
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a layout that a machine started by BIOS cannot start from.
@@ -152,10 +191,11 @@ fn carry_out(
             }
             let mut again = Vec::new();
             for facts in run.facts() {
-                let disk = (run.machine.open)(facts);
-                again.push(disk.map_err(|source| format!("opening {} again: {source}", facts.name))?);
+                // Its name can have moved since it was closed.
+                again.push(super::open(run.machine, facts).map_err(|failure| failure.message)?);
             }
-            run.write_tables(installation, &again)?;
+            // The tables stay, so that a third run knows the disks of this job whenever this one ends.
+            run.wipe(installation, &again, |disk| Table::written(disk).into())?;
         } else {
             for disk in &disks {
                 installation.remember_old(&**disk);

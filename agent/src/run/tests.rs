@@ -145,6 +145,10 @@ impl Room {
             open: &|facts| {
                 Ok(Box::new(FileDisk::open(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
             },
+            peek: &|facts| {
+                Ok(Box::new(FileDisk::open_to_read(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
+            },
+            drivers: &crate::settle::DriverLoads::default,
             linux: &crate::linux::LinuxHost::default(),
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
             rescue: &OneMachine,
@@ -304,6 +308,46 @@ fn a_gpt_that_breaks_a_rule_stays_as_the_image_has_it_and_the_job_succeeds() {
             assert!(last["log"].as_str().unwrap().contains("stay as they are"), "{last}");
         }
     }
+}
+
+#[test]
+fn an_image_whose_partitions_end_behind_the_disk_is_refused_before_the_first_write() {
+    let mbr = |sectors: u32| {
+        let mut image = mbr_image(4 * MIB);
+        image[458..462].copy_from_slice(&sectors.to_le_bytes());
+        image
+    };
+    let too_large = u32::try_from(16 * MIB / 512).unwrap();
+    for image in [bootable_image(24 * MIB, 512), mbr(too_large)] {
+        let room = Room::new(&[14, 24]);
+        let outcome = room.run(&controller(image, "application/octet-stream"), &install());
+        assert_eq!(step(&outcome).0, "image-disk.service");
+        assert!(step(&outcome).1.contains("nothing was written"), "{outcome:?}");
+        assert!(room.is_untouched("sda") && room.is_untouched("sdb"));
+    }
+    let fits = u32::try_from(13 * MIB / 512).unwrap();
+    let room = Room::new(&[14]);
+    assert_eq!(room.run(&controller(mbr(fits), "application/octet-stream"), &install()), Outcome::Success);
+}
+
+#[test]
+fn a_boot_medium_that_appeared_after_the_search_is_not_written() {
+    let room = Room::new(&[14, 24]);
+    let medium = tempfile::tempfile().unwrap();
+    task_image(&job_json("SN1", "2026-01-02T03:04:05Z"), "", &[]).write_to_file(&medium).unwrap();
+    let mut bytes = vec![0; medium.metadata().unwrap().len() as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&medium, &mut bytes, 0).unwrap();
+    FileDisk::open(&room.paths["sda"], 512).unwrap().write_at(0, &bytes).unwrap();
+    let before = room.bytes("sda");
+    let mut by_size = install();
+    by_size["disk_hints"] = json!({"max_bytes": 14 * MIB});
+    let http = controller(bootable_image(4 * MIB, 512), "application/octet-stream");
+    let outcome = room.run(&http, &by_size);
+    assert_eq!(step(&outcome).0, "select-disk.service", "{outcome:?}");
+    assert!(step(&outcome).1.contains("no usable disk matches"), "{outcome:?}");
+    assert!(room.bytes("sda") == before && room.is_untouched("sdb"), "{outcome:?}");
+    // The serial number says that this disk is meant.
+    assert_eq!(room.run(&http, &install()), Outcome::Success);
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::linux::{Host, Program};
 use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::run::{Machine, run};
+use crate::settle::DriverLoads;
 
 /// When the power is lost. Clones are of the same power.
 #[derive(Clone)]
@@ -148,6 +149,11 @@ impl Host for CutHost<'_> {
         self.inner.run(program)
     }
 
+    fn output(&self, program: &Program) -> Result<String, String> {
+        self.cut.io().map_err(|source| source.to_string())?;
+        self.inner.output(program)
+    }
+
     fn has_program(&self, name: &str) -> bool {
         self.inner.has_program(name)
     }
@@ -254,6 +260,11 @@ impl Room {
                 let disk = FileDisk::open(&self.paths[index], facts.sector)?;
                 Ok(Box::new(CutDisk { disk, cut: cut.clone() }) as Box<dyn Disk>)
             },
+            peek: &|facts| {
+                let index = self.facts.iter().position(|known| known.name == facts.name).unwrap();
+                Ok(Box::new(FileDisk::open_to_read(&self.paths[index], facts.sector)?) as Box<dyn Disk>)
+            },
+            drivers: &DriverLoads::default,
             linux: host,
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
             medium: &crate::medium::open_medium,

@@ -59,6 +59,10 @@ impl Host for LoopHost {
         self.inner.run(program)
     }
 
+    fn output(&self, program: &Program) -> Result<String, String> {
+        self.inner.output(program)
+    }
+
     fn has_program(&self, name: &str) -> bool {
         self.inner.has_program(name)
     }

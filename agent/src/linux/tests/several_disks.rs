@@ -200,6 +200,17 @@ fn nothing_is_written_when_disks_programs_or_sizes_do_not_fit() {
 }
 
 #[test]
+fn a_volume_group_of_another_disk_with_the_same_name_is_refused_before_the_first_write() {
+    let room = room(2);
+    let host = FakeHost { groups: "  rhel\n  vg0\n", ..FakeHost::new(true) };
+    let (step, message) = failure(room.run(&controller(layers()), &host, &mirror(), &Cut::never()));
+    assert!(step == "partition.service" && message.contains("volume group vg0 too"), "{step}: {message}");
+    room.assert_untouched(0);
+    let host = FakeHost { groups: "  vg0-old\n  vg00\n", ..FakeHost::new(true) };
+    assert_eq!(room.run(&controller(layers()), &host, &mirror(), &Cut::never()), Outcome::Success);
+}
+
+#[test]
 fn an_image_that_cannot_start_its_arrays_is_refused_in_words() {
     for (files, word) in [
         (vec![("usr/sbin/lvm", "x"), ("usr/sbin/dracut", "x")], "package mdadm"),
@@ -276,6 +287,60 @@ fn power_lost_at_every_effect_of_a_linux_installation_is_repaired_by_the_second_
 #[test]
 fn power_lost_at_every_effect_of_an_installation_on_a_mirror_is_repaired_by_the_second_run() {
     assert!(cut_everywhere(&mirror(), 2) > 40);
+}
+
+/// Writes a file system of a disk's first partition, as an interrupted run leaves it.
+fn half_made(room: &Room, index: usize) {
+    let disk = FileDisk::open(room.path(index), 512).unwrap();
+    let part = Table::read(&disk).unwrap().unwrap().range(1).unwrap();
+    disk.write_at(part.start + 1024, b"half a file system").unwrap();
+}
+
+#[test]
+fn power_lost_in_the_second_run_too_is_repaired_by_the_third_one() {
+    let http = controller(layers());
+    // The first run ends while it makes the arrays.
+    let (mut first, mut second) = (0, 0);
+    loop {
+        let (room, host, cut) = (room(3), FakeHost::new(true), Cut::after(first));
+        room.run(&http, &CutHost { inner: &host, cut: &cut }, &mirror(), &cut);
+        let made = host.programs().iter().any(|program| program.contains("--create"));
+        if !made {
+            first += 1;
+            continue;
+        }
+        half_made(&room, 0);
+        half_made(&room, 1);
+        let cut = Cut::after(second);
+        let outcome = room.run(&http, &CutHost { inner: &host, cut: &cut }, &mirror(), &cut);
+        if !cut.is_off() {
+            assert_eq!(outcome, Outcome::Success);
+            break;
+        }
+        let third = room.run(&http, &host, &mirror(), &Cut::never());
+        assert_eq!(third, Outcome::Success, "after cuts before the effects {first} and {second}");
+        room.assert_untouched(2);
+        second += 1;
+    }
+    assert!(second > 20, "{second}");
+}
+
+#[test]
+fn a_second_run_writes_to_no_disk_that_took_the_place_of_one_of_the_first() {
+    let http = controller(layers());
+    let mut other = mirror();
+    other["more_disks"][0] = disk("sdc");
+    let (room, host) = (room(3), FakeHost::new(true));
+    assert_eq!(room.run(&http, &host, &mirror(), &Cut::never()), Outcome::Success);
+    half_made(&room, 0);
+    let (step, message) = failure(room.run(&http, &host, &other, &Cut::never()));
+    assert!(step == "select-disk.service" && message.contains("sdc beside it"), "{step}: {message}");
+    assert!(message.chars().count() <= 256, "{message}");
+    room.assert_untouched(2);
+    // Another disk for the whole system, while the first one is still there.
+    let (step, message) = failure(room.run(&http, &host, &recipe_of("sdc"), &Cut::never()));
+    assert!(step == "select-disk.service" && message.contains("wrote sda"), "{step}: {message}");
+    room.assert_untouched(2);
 }
 
 fn recipe_of(name: &str) -> Value {

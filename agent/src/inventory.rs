@@ -91,12 +91,16 @@ pub struct DiskRecord {
     serial: Option<String>,
     wwn: Option<String>,
     model: Option<String>,
+    /// The version of its firmware: of an NVMe drive, or of a SCSI or ATA disk.
+    firmware: Option<String>,
     by_path: Option<String>,
 }
 
-impl From<DiskFacts> for DiskRecord {
-    fn from(disk: DiskFacts) -> Self {
+impl DiskRecord {
+    fn new(disk: &DiskFacts, sys: &Path) -> Self {
+        let device = sys.join("block").join(&disk.name).join("device");
         Self {
+            firmware: ["firmware_rev", "rev"].iter().find_map(|file| text(&device.join(file))),
             name: short(&disk.name),
             bytes: disk.bytes,
             sector: disk.sector,
@@ -130,7 +134,7 @@ pub fn read(sys: &Path, proc: &Path) -> Inventory {
         cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
         nics: nics(sys),
         gpus: gpus(sys),
-        disks: disks.into_iter().map(DiskRecord::from).collect(),
+        disks: disks.iter().map(|disk| DiskRecord::new(disk, sys)).collect(),
     }
 }
 
@@ -245,6 +249,7 @@ mod tests {
             sys.file(path, content);
         }
         sys.disk("vda", "pci0000:00/0000:00:04.0/virtio1", 2000, &[("serial", "V1")]);
+        sys.disk("sda", "pci0000:00/0000:00:05.0/ata1", 2000, &[("device/rev", "GS0F")]);
         let found = read(sys.path(), &sys.path().join("proc"));
         assert_eq!((found.boot_mode, found.cpus, found.memory_bytes), ("uefi", 2, 16_314_620 * 1024));
         assert_eq!((found.product.as_deref(), found.tpm.as_deref()), (Some("Box 1"), Some("2")));
@@ -256,7 +261,9 @@ mod tests {
         );
         assert_eq!((second.name.as_str(), second.link), ("eth1", None));
         assert_eq!((found.gpus.len(), found.gpus[0].device.as_str()), (1, "2330"));
-        assert_eq!((found.disks[0].bytes, found.disks[0].serial.as_deref()), (2000 << 20, Some("V1")));
+        let [ata, virtio] = &found.disks[..] else { panic!("{:?}", found.disks) };
+        assert_eq!((virtio.bytes, virtio.serial.as_deref()), (2000 << 20, Some("V1")));
+        assert_eq!((ata.firmware.as_deref(), virtio.firmware.as_deref()), (Some("GS0F"), None));
     }
 
     #[test]

@@ -61,13 +61,14 @@ fn show_reported(response: &Value, inventory: &Value, output: &mut Output<'_>) -
                 kind.to_owned(),
                 text(disk, "/model"),
                 text(disk, "/serial"),
+                text(disk, "/firmware"),
                 text(disk, "/by_path"),
             ]
         })
         .collect();
     if !disks.is_empty() {
         output.line("")?;
-        output.table(&["DISK", "SIZE", "KIND", "MODEL", "SERIAL", "PATH"], &disks)?;
+        output.table(&["DISK", "SIZE", "KIND", "MODEL", "SERIAL", "FIRMWARE", "PATH"], &disks)?;
     }
     let interfaces: Vec<Vec<String>> = rows(inventory, "nics")
         .map(|nic| {

@@ -246,6 +246,11 @@ pub(crate) fn describe(fields: &Map<String, Value>, secrets: &[&str]) -> [Update
     [task_state(fields, secrets), shown_state(fields, secrets)]
 }
 
+/// Whether a task of an update is carried out now.
+pub(crate) fn is_running(fields: &Map<String, Value>) -> bool {
+    matches!(task_state(fields, &[]).state, UpdateState::Running { .. })
+}
+
 /// The state in an OEM object of the update service.
 fn shown_state(fields: &Map<String, Value>, secrets: &[&str]) -> UpdatePoll {
     let Some(state) = oem_state(fields) else { return UpdatePoll::of(UpdateState::Gone) };

@@ -148,3 +148,18 @@ pub(crate) fn session_cookie(token: &str) -> Option<HeaderValue> {
     value.set_sensitive(true);
     Some(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deadline_of_an_upload_grows_with_its_size() {
+        let seconds = |bytes| upload_deadline(bytes).as_secs();
+        assert_eq!([0, 9_999, 10_000].map(seconds), [60, 60, 61], "a minute, and a second for each 10 kB");
+        assert_eq!(seconds(64 << 20), 60 + 6_710, "64 MB have almost two hours");
+        assert!(seconds(128 << 20) - seconds(64 << 20) > 6_700, "twice the size has twice the time");
+        // No size overflows.
+        assert!(upload_deadline(u64::MAX) > Duration::from_secs(u64::MAX / 20_000));
+    }
+}

@@ -1,7 +1,7 @@
 //! Prepares and starts an update.
 //!
 //! ```text
-//!   prepare_update   service again (busy? enabled?), ids of the tasks        -> PreparedUpdate, to be stored
+//!   prepare_update   service again (busy? enabled?), tasks (one runs?)       -> PreparedUpdate, to be stored
 //!   start_update     SimpleUpdate {ImageURI …} | multipart form | HttpPushUri -> Accepted | MaybeAccepted
 //!   start_uploaded   StartUpdate | SimpleUpdate of the stored image           -> Accepted | MaybeAccepted
 //!        Err          it is certain that the BMC has no complete image and starts nothing: it may be started again
@@ -65,14 +65,21 @@ impl Bmc {
         if !now.enabled {
             return Err(RedfishError::not_supported(READ, "the update service is disabled (ServiceEnabled)"));
         }
-        if let Some(message) = now.busy {
+        let busy = |message: String| {
             let kind = ErrorKind::Busy { status: 200, message_id: None, message, retry_after: None };
-            return Err(RedfishError::new(READ, kind).at(&Method::GET, &service.uri));
+            Err(RedfishError::new(READ, kind).at(&Method::GET, &service.uri))
+        };
+        if let Some(message) = now.busy {
+            return busy(message);
         }
         let tasks = match &service.task_service {
             Some(tasks) => core.task_paths(READ, tasks).await?,
             None => None,
         };
+        // Some BMCs have no flag for it, and start a second update beside the first.
+        if let Some(message) = core.running_update(READ, tasks.as_deref().unwrap_or_default()).await? {
+            return busy(message);
+        }
         let profile = core.profile();
         let apply_time = choice::apply_time(service, &profile, &choice.route, request.apply_time);
         let start = service.start.clone().filter(|_| apply_time == Some(ApplyTime::OnStartUpdateRequest));

@@ -6,6 +6,9 @@
 //!                                                                    several and none names it: the newest running one
 //! ```
 //!
+//! Before an update is prepared, the newest tasks are read: one of another update that runs makes the BMC busy, also where the
+//! service shows no flag for it.
+//!
 //! Invariant: at most 8 pages of the list and 4 tasks are read.
 
 use serde_json::{Map, Value};
@@ -15,11 +18,12 @@ use crate::error::{Operation, RedfishError};
 use crate::exchange::Core;
 use crate::json::{self, Resource};
 use crate::update::handle::{MAX_TASKS, UpdateHandle, task_id};
+use crate::update::poll::is_running;
 use crate::update::service::is_absent;
 
 const OPERATION: Operation = Operation::UpdateState;
 const MAX_PAGES: usize = 8;
-/// Maximum number of new tasks that are read.
+/// Maximum number of tasks that are read.
 const MAX_READ: usize = 4;
 
 impl Core {
@@ -100,6 +104,29 @@ pub(crate) fn pick(new: &[Resource]) -> Option<&Resource> {
     let candidates: Vec<&Resource> = if named.is_empty() { new.iter().collect() } else { named };
     let running = candidates.iter().rev().find(|task| !has_ended(&task.fields));
     running.or(candidates.last()).copied()
+}
+
+impl Core {
+    /// Why a list of tasks shows that an update runs: a task of the update service that the BMC carries out now. A task that waits
+    /// for a restart, or was never begun, is none: nothing is written.
+    pub(crate) async fn running_update(
+        &self,
+        operation: Operation,
+        paths: &[String],
+    ) -> Result<Option<String>, RedfishError> {
+        // Lists begin with the oldest task.
+        for path in paths.iter().skip(paths.len().saturating_sub(MAX_READ)) {
+            let task = match self.read(operation, path).await {
+                Ok(task) => task,
+                Err(error) if is_absent(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            if is_update(&task.fields) && is_running(&task.fields) {
+                return Ok(Some(format!("its task {} carries out an update", task_id(path))));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Bmc {

@@ -237,6 +237,41 @@ async fn a_disabled_or_busy_service_is_named_before_anything_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_of_an_update_that_runs_makes_a_bmc_busy_that_shows_no_flag_for_it() {
+    const TASKS: &str = "/redfish/v1/TaskService/Tasks";
+    let fake = fake();
+    let bmc = client(&fake);
+    let service = bmc.update_capability().await.unwrap();
+    let offer = ImageOffer { size: 1, schemes: &[] };
+    let choice = choose_way(&service, &bmc.profile(), &offer).unwrap();
+    let members = json!([{ "@odata.id": format!("{TASKS}/3") }, { "@odata.id": format!("{TASKS}/4") }]);
+    fake.merge(TASKS, json!({ "Members": members }));
+    let scheduled = json!({ "Messages": [{ "Message": "Completed, server reboot pending." }] });
+    for (task, busy) in [
+        (json!({ "Name": "Firmware update", "TaskState": "Running", "PercentComplete": 40 }), true),
+        (json!({ "Name": "Firmware update", "TaskState": "Running", "PercentComplete": 100 }), true),
+        (json!({ "Name": "Firmware update", "TaskState": "Completed" }), false),
+        (json!({ "Name": "Firmware update", "TaskState": "Exception" }), false),
+        (
+            json!({ "Name": "Firmware update", "TaskState": "Pending", "Messages": scheduled["Messages"] }),
+            false,
+        ),
+        (json!({ "Name": "Log dump", "TaskState": "Running" }), false),
+    ] {
+        fake.put(&format!("{TASKS}/4"), task.clone());
+        let prepared = bmc.prepare_update(&service, choice.clone(), &UpdateRequest::default()).await;
+        match prepared.map_err(|error| error.kind) {
+            Ok(prepared) => assert!(!busy && prepared.tasks_before == ["3", "4"], "{task}"),
+            Err(ErrorKind::Busy { message, .. }) => {
+                assert!(busy && message.contains("task 4"), "{task}: {message}")
+            }
+            Err(other) => panic!("{task}: {other}"),
+        }
+    }
+    assert!(fake.mutations().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_reason_for_each_way_is_kept() {
     let fake = fake();
     fake.merge(SERVICE, json!({ "MaxImageSizeBytes": 100 }));

@@ -130,6 +130,14 @@ impl JobVerb {
         if output.json {
             return output.document(&response);
         }
-        output.line(format!("job {} {done} ({})", plain(&self.job), text(&response, "/status")))
+        output.line(format!("job {} {done} ({})", plain(&self.job), text(&response, "/status")))?;
+        // The words of the controller: a running update, for one, is let finish before a cancelled job ends.
+        let words = ["/explain/summary", "/explain/next_action"].into_iter();
+        for words in
+            words.filter_map(|part| response.pointer(part)?.as_str()).filter(|words| !words.is_empty())
+        {
+            output.line(plain(words))?;
+        }
+        Ok(())
     }
 }

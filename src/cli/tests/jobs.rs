@@ -195,3 +195,20 @@ fn cancelling_sends_the_reason() {
     let bodies: Vec<Value> = seen.iter().map(super::Seen::json).collect();
     assert_eq!(bodies, [json!({"reason": "wrong server"}), json!({})]);
 }
+
+#[test]
+fn a_cancel_is_confirmed_with_what_the_controller_says_about_the_end_of_the_job() {
+    let explain = json!({
+        "summary": "waiting for the end of the update: the BMC flashes bios 2.19, 60 %; it is let finish",
+        "next_action": "nothing: do not restart the BMC",
+    });
+    let response = json!({"job_id": "j-1", "status": "provisioning", "explain": explain});
+    let controller = Controller::start(move |_| (202, response.clone()));
+    let ran = controller.shoal(&["job", "cancel", "j-1"]).ends_with(0);
+    let expected = [
+        "job j-1 is being cancelled (provisioning)",
+        "waiting for the end of the update: the BMC flashes bios 2.19, 60 %; it is let finish",
+        "nothing: do not restart the BMC",
+    ];
+    assert_eq!(ran.out.lines().collect::<Vec<_>>(), expected);
+}

@@ -238,6 +238,7 @@ struct EventMessage {
 #[serde(rename_all = "kebab-case")]
 enum EffectMessage {
     Observed(Value),
+    UpdateLeft(Option<Value>),
     Learned(Value),
     Pinned(String),
     Hardware(Value),
@@ -428,6 +429,9 @@ impl EffectMessage {
             Effect::ServerObserved { serial, observed } => {
                 own(serial).then(|| Self::Observed(observed.clone()))
             }
+            Effect::ServerUpdateLeft { serial, update } => {
+                own(serial).then(|| Self::UpdateLeft(update.clone()))
+            }
             Effect::ServerLearned { serial, learned } => own(serial).then(|| Self::Learned(learned.clone())),
             Effect::ServerPinned { serial, fingerprint } => {
                 own(serial).then(|| Self::Pinned(fingerprint.clone()))
@@ -455,6 +459,7 @@ impl EffectMessage {
         let serial = server.cloned().ok_or_else(|| MessageRefused("the run has no server".to_owned()))?;
         Ok(match self {
             Self::Observed(observed) => Effect::ServerObserved { serial, observed },
+            Self::UpdateLeft(update) => Effect::ServerUpdateLeft { serial, update },
             Self::Learned(learned) => Effect::ServerLearned { serial, learned },
             Self::Pinned(fingerprint) => {
                 if fingerprint.len() > 128 {

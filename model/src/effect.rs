@@ -66,6 +66,13 @@ pub enum Effect {
         /// The observed capabilities.
         observed: Value,
     },
+    /// The update that a run leaves to the BMC of a server, beside what was observed; the revision of the server stays.
+    ServerUpdateLeft {
+        /// The serial number of the server.
+        serial: Serial,
+        /// What is known of the update; `None` when it has ended.
+        update: Option<Value>,
+    },
     /// The learned behaviour of a server's BMC, with the firmware version; the revision of the server stays.
     ServerLearned {
         /// The serial number of the server.

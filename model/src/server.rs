@@ -88,7 +88,7 @@ pub struct Server {
     pub updated_at: Time,
     /// When the BMC last responded.
     pub last_seen: Option<Time>,
-    /// What was last observed of the server.
+    /// What was last observed of the server; `update` is the update that a run has left to its BMC.
     pub observed: Option<Value>,
     /// The learned behaviour of the BMC, with the firmware version to which it applies.
     pub learned: Option<Value>,

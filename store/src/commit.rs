@@ -374,6 +374,9 @@ pub(super) fn apply_effects(
             Effect::ServerObserved { serial, observed } => {
                 super::servers::observed(connection, serial, Some(observed), now)?;
             }
+            Effect::ServerUpdateLeft { serial, update } => {
+                super::servers::update_left(connection, serial, update.as_ref())?;
+            }
             Effect::ServerLearned { serial, learned } => {
                 super::servers::learned(connection, serial, learned)?
             }

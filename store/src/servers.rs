@@ -529,7 +529,7 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
     })
 }
 
-/// Writes what a job observed of a server.
+/// Writes what a job observed of a server. The update that a run has left to the BMC stays.
 pub(super) fn observed(
     connection: &Connection,
     serial: &Serial,
@@ -542,7 +542,10 @@ pub(super) fn observed(
         connection,
         OPERATION,
         "INSERT INTO server_observed (serial, observed) SELECT serial, ?2 FROM servers WHERE serial = ?1
-         ON CONFLICT (serial) DO UPDATE SET observed = excluded.observed",
+         ON CONFLICT (serial) DO UPDATE SET observed = CASE
+             WHEN server_observed.observed -> '$.update' IS NULL THEN excluded.observed
+             ELSE json_set(coalesce(excluded.observed, '{}'), '$.update', json(server_observed.observed -> '$.update'))
+         END",
         params![serial.as_str(), observed],
     )?;
     execute(
@@ -550,6 +553,29 @@ pub(super) fn observed(
         OPERATION,
         "UPDATE servers SET last_seen = ?2 WHERE serial = ?1",
         params![serial.as_str(), now.to_string()],
+    )
+    .map(drop)
+}
+
+/// Writes the update that a run leaves to the BMC of a server, beside what was observed; `None` when it has ended.
+pub(super) fn update_left(
+    connection: &Connection,
+    serial: &Serial,
+    update: Option<&Json>,
+) -> Result<(), StoreError> {
+    const OPERATION: &str = "write the update that was left to a BMC";
+    let Some(update) = update else {
+        let sql = "UPDATE server_observed SET observed = nullif(json_remove(observed, '$.update'), '{}') WHERE serial = ?1";
+        return execute(connection, OPERATION, sql, params![serial.as_str()]).map(drop);
+    };
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO server_observed (serial, observed)
+         SELECT serial, json_object('update', json(?2)) FROM servers WHERE serial = ?1
+         ON CONFLICT (serial) DO UPDATE
+         SET observed = json_set(coalesce(server_observed.observed, '{}'), '$.update', json(?2))",
+        params![serial.as_str(), to_json(OPERATION, update)?],
     )
     .map(drop)
 }

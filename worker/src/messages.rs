@@ -129,6 +129,9 @@ pub struct ServerRecord {
     allow_unverified_serial: bool,
     revision: i64,
     learned: Option<Value>,
+    /// The update that an earlier run has left to the BMC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    update: Option<Value>,
 }
 
 impl ServerRecord {
@@ -149,6 +152,7 @@ impl ServerRecord {
             allow_unverified_serial: server.allow_unverified_serial,
             revision: server.revision,
             learned: server.learned,
+            update: server.observed.and_then(|mut observed| observed.get_mut("update").map(Value::take)),
         }
     }
 
@@ -167,6 +171,7 @@ impl ServerRecord {
             allow_unverified_serial: self.allow_unverified_serial,
             revision: self.revision,
             learned: self.learned,
+            observed: self.update.map(|update| serde_json::json!({ "update": update })),
             ..Server::unknown(self.serial, now)
         }
     }
@@ -290,6 +295,7 @@ mod tests {
             bmc_username: "root".to_owned(),
             bmc_password: "sealed:v1:x".to_owned(),
             learned: Some(serde_json::json!({ "a": 1 })),
+            observed: Some(serde_json::json!({ "update": { "what": "bios 2.19" } })),
             ..Server::unknown("S-1".parse().unwrap(), now)
         };
         let record = ServerRecord::of(&server, Ok(Password::new("calvin")));

@@ -139,6 +139,41 @@ async fn a_server_is_registered_once_updated_by_revision_and_not_deleted_while_i
 }
 
 #[tokio::test]
+async fn an_update_that_a_run_leaves_to_a_bmc_stays_beside_what_is_observed_until_it_has_ended() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    kit.create_run(new_job("A", at(0), None, "x")).await;
+    let mut claimed = kit.claim_one("w", at(1)).await;
+    let update = json!({ "what": "bios 2.19" });
+    let left = |update: Option<&serde_json::Value>| Effect::ServerUpdateLeft {
+        serial: serial("A"),
+        update: update.cloned(),
+    };
+    let observed =
+        |model: &str| Effect::ServerObserved { serial: serial("A"), observed: json!({ "model": model }) };
+    for (at_second, effects, expected) in [
+        (2, vec![left(Some(&update))], Some(json!({ "update": update }))),
+        (3, vec![left(None)], None),
+        (4, vec![left(Some(&update)), observed("X")], Some(json!({ "model": "X", "update": update }))),
+        (5, vec![observed("Y")], Some(json!({ "model": "Y", "update": update }))),
+        (
+            6,
+            vec![left(Some(&json!({ "what": "bmc 7" })))],
+            Some(json!({ "model": "Y", "update": { "what": "bmc 7" } })),
+        ),
+        (7, vec![left(None)], Some(json!({ "model": "Y" }))),
+        (8, vec![left(None), observed("Z")], Some(json!({ "model": "Z" }))),
+    ] {
+        let mut change = RunChange::of(claimed.run.clone());
+        change.effects = effects;
+        kit.commit(change, &claimed.run, at(at_second)).await;
+        claimed.run = kit.store.snapshot(claimed.run.id).await.unwrap().unwrap().run;
+        let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();
+        assert_eq!((seen.observed, seen.revision), (expected, 1), "{at_second}");
+    }
+}
+
+#[tokio::test]
 async fn observations_of_a_server_never_change_its_revision() {
     let kit = Kit::new();
     kit.server("A").await;

@@ -11,6 +11,12 @@ use super::time::Time;
 /// The maximum of canary rows of a batch.
 pub const MAX_CANARIES: u32 = 100;
 
+/// How many rounds `total` jobs take of which `at_once` run at a time; one when their number is not limited. A default deadline counts the
+/// time in the queue, so it has the time of one job for each round.
+pub fn rounds(total: u32, at_once: Option<u32>) -> u32 {
+    total.div_ceil(at_once.unwrap_or(total).max(1)).max(1)
+}
+
 /// The id of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

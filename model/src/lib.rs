@@ -31,7 +31,7 @@ pub mod verb;
 pub mod webhook;
 mod workflow_version;
 
-pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES};
+pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, rounds};
 pub use cause::{Cause, FailedJob, causes};
 pub use condition::Condition;
 pub use effect::{CANCEL, Effect, NewJob, PERMIT, is_permit, permit_resource};

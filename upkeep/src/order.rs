@@ -30,7 +30,7 @@ use engine::ChildRequest;
 use model::mutant::{self, Mutant};
 use model::{
     Idempotency, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunRequest, Serial, Snapshot,
-    Time,
+    Time, rounds,
 };
 use redfish::ManagerReset;
 
@@ -321,10 +321,13 @@ pub struct UpkeepInput {
     pub server: Serial,
     /// What is done.
     pub action: UpkeepAction,
+    /// How many orders of this kind run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<ParallelLimit>,
 }
 
 /// How many conditions of a kind run at once on servers that have a label in common, such as those of a rack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParallelLimit {
     /// The name of the label.
     pub label: String,
@@ -332,6 +335,8 @@ pub struct ParallelLimit {
     pub value: String,
     /// The maximum.
     pub count: u32,
+    /// How many servers have the label: as many orders may wait for each other.
+    pub servers: u32,
 }
 
 /// What an operator orders.
@@ -344,10 +349,8 @@ pub struct UpkeepOrder {
     /// The priority; a greater one gets the server first.
     pub priority: i32,
     /// When the run must have ended; the default is four hours, twelve for firmware and the BIOS, from the end of the maintenance
-    /// window on, or from a week later when an operator restarts the host.
+    /// window on, or from a week later when an operator restarts the host; and as much again for each round of a parallel limit.
     pub deadline: Option<Time>,
-    /// How many orders of this kind run at once.
-    pub parallel: Option<ParallelLimit>,
     /// The address of the BMC if the server shares it with another one.
     pub shared_bmc: Option<String>,
     /// The queue of the steps at the BMC; `None` for that of the controller.
@@ -362,16 +365,21 @@ impl UpkeepOrder {
     /// An order with nothing but an action.
     pub fn new(server: Serial, action: UpkeepAction) -> Self {
         Self {
-            input: UpkeepInput { server, action },
+            input: UpkeepInput { server, action, parallel: None },
             queue: false,
             priority: 0,
             deadline: None,
-            parallel: None,
             shared_bmc: None,
             facility: None,
             retry_of: None,
             idempotency: None,
         }
+    }
+
+    /// The order with a limit of how many of its kind run at once.
+    #[must_use]
+    pub fn limited(self, parallel: Option<ParallelLimit>) -> Self {
+        Self { input: UpkeepInput { parallel, ..self.input }, ..self }
     }
 
     /// The order with the steps at the BMC in the queue that the labels of the server name.
@@ -380,10 +388,11 @@ impl UpkeepOrder {
         Self { facility: labels.get(QUEUE_LABEL).filter(|queue| !queue.is_empty()).cloned(), ..self }
     }
 
-    /// The order that repeats an ended run; `None` when the input of the run cannot be read.
+    /// The order that repeats an ended run, under the same limit; `None` when the input of the run cannot be read.
     pub fn repeat(ended: &Snapshot) -> Option<Self> {
-        let UpkeepInput { server, action } = UpkeepInput::deserialize(&*ended.input).ok()?;
-        Some(Self { retry_of: Some(ended.run.id), priority: ended.run.priority, ..Self::new(server, action) })
+        let UpkeepInput { server, action, parallel } = UpkeepInput::deserialize(&*ended.input).ok()?;
+        let order = Self::new(server, action).limited(parallel);
+        Some(Self { retry_of: Some(ended.run.id), priority: ended.run.priority, ..order })
     }
 
     /// The run of the order for the engine.
@@ -408,7 +417,7 @@ impl UpkeepOrder {
     }
 
     fn locks(&self) -> Vec<LockRequest> {
-        let UpkeepInput { server, action } = &self.input;
+        let UpkeepInput { server, action, parallel } = &self.input;
         let lock = |resource, capacity, on_conflict| LockRequest { resource, capacity, on_conflict };
         let alone = if self.queue { OnConflict::Wait } else { OnConflict::RefuseQueued };
         if action.kind() == ConditionKind::FirmwareInstall && mutant::active(Mutant::SharesServer) {
@@ -419,7 +428,7 @@ impl UpkeepOrder {
             lock(format!("condition/{server}"), MAX_OPEN, alone),
             lock(format!("server/{server}"), 1, OnConflict::Wait),
         ];
-        locks.extend(self.parallel.iter().map(|ParallelLimit { label, value, count }| {
+        locks.extend(parallel.iter().map(|ParallelLimit { label, value, count, .. }| {
             lock(format!("parallel/{}/{label}={value}", action.kind()), *count, OnConflict::Wait)
         }));
         locks.extend(
@@ -444,6 +453,8 @@ impl UpkeepInput {
     fn run(&self, id: RunId, created_by: &str, now: Time, queue: &str) -> NewRun {
         let kind = self.action.kind();
         let message = format!("{kind} of {}: {}", self.server, self.action.sentence());
+        let rounds = self.parallel.as_ref().map_or(1, |limit| rounds(limit.servers, Some(limit.count)));
+        let limit = kind.time_limit().saturating_mul(rounds);
         NewRun {
             id,
             workflow: kind.workflow().to_owned(),
@@ -454,7 +465,7 @@ impl UpkeepInput {
             request: RunRequest::default(),
             priority: 0,
             // The time in which the host is not restarted does not count.
-            deadline_at: self.action.restart_window().waits_until(now).plus(kind.time_limit()),
+            deadline_at: self.action.restart_window().waits_until(now).plus(limit),
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(self),

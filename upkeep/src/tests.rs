@@ -153,7 +153,8 @@ async fn a_child_has_the_lock_of_its_server_and_its_parent() {
     };
     let input = json!(UpkeepInput {
         server: "XF-1".parse().unwrap(),
-        action: UpkeepAction::of(ConditionKind::BmcReset, Value::Null).unwrap()
+        action: UpkeepAction::of(ConditionKind::BmcReset, Value::Null).unwrap(),
+        parallel: None,
     });
     let workflow = |name: &str| workflows.iter().find(|workflow| workflow.name() == name).unwrap();
     let child = workflow(BMC_RESET).prepare_child(request(input.clone())).unwrap();
@@ -170,6 +171,39 @@ fn a_repeated_order_has_the_parameters_of_the_ended_run() {
     let ended = model::Snapshot::new(&run, now());
     let again = UpkeepOrder::repeat(&ended).unwrap();
     assert_eq!((again.input.action, again.retry_of), (action, Some(run.id)));
+}
+
+fn per_rack(count: u32, servers: u32) -> Option<ParallelLimit> {
+    Some(ParallelLimit { label: "rack".to_owned(), value: "r1".to_owned(), count, servers })
+}
+
+#[test]
+fn a_repeated_order_runs_under_the_limit_of_the_ended_run() {
+    let first =
+        order(ConditionKind::FirmwareInstall).limited(per_rack(2, 40)).run(RunId::new(), "ann", now());
+    let again = UpkeepOrder::repeat(&model::Snapshot::new(&first, now())).unwrap();
+    let again = again.run(RunId::new(), "ann", now());
+    let limit = "parallel/firmwareInstall/rack=r1";
+    let of = |run: &NewRun| run.locks.iter().find(|lock| lock.resource == limit).map(|lock| lock.capacity);
+    assert_eq!((of(&first), of(&again)), (Some(2), Some(2)));
+    assert_eq!(again.deadline_at, first.deadline_at);
+    let free = order(ConditionKind::FirmwareInstall).run(RunId::new(), "ann", now());
+    let again = UpkeepOrder::repeat(&model::Snapshot::new(&free, now())).unwrap();
+    assert_eq!(again.input.parallel, None);
+}
+
+#[test]
+fn the_default_deadline_has_the_time_of_each_round_of_a_limit() {
+    let hours = |kind, limit| {
+        let run = order(kind).limited(limit).run(RunId::new(), "ann", now());
+        run.deadline_at.since(now()).as_secs() / 3600
+    };
+    use ConditionKind::{FirmwareInstall, PowerCycleHard};
+    assert_eq!(hours(FirmwareInstall, None), 12);
+    assert_eq!(hours(FirmwareInstall, per_rack(2, 40)), 12 * 20);
+    assert_eq!(hours(FirmwareInstall, per_rack(40, 40)), 12);
+    assert_eq!(hours(PowerCycleHard, per_rack(2, 3)), 8);
+    assert_eq!(hours(PowerCycleHard, per_rack(2, 0)), 4, "a server that lost its label meanwhile");
 }
 
 #[test]

@@ -32,7 +32,7 @@ use super::super::openapi::types;
 use super::super::request_audit;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use access::auth::Principal;
-use model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time};
+use model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time, rounds};
 use provision::JobOrder;
 use recipe::{Delivery, Recipe};
 use store::CreatedBatch;
@@ -194,9 +194,8 @@ pub(super) async fn store(api: &Api, batch: Batch) -> Result<(Batch, bool), ApiE
 
 /// The default deadline: `JOB_STUCK_TIMEOUT` for every round of jobs that `max_parallel` allows.
 pub(super) fn default_deadline(api: &Api, batch: &Batch) -> Time {
-    let rounds = batch.total.div_ceil(batch.max_parallel.unwrap_or(batch.total).max(1)).max(1);
     let job: Duration = api.services.settings.job_timeout;
-    batch.created_at.plus(job.saturating_mul(rounds))
+    batch.created_at.plus(job.saturating_mul(rounds(batch.total, batch.max_parallel)))
 }
 
 async fn create_chunk(

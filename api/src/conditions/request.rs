@@ -5,6 +5,8 @@
 //!                          | its idempotency key is known: the condition of the first request
 //! ```
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,7 +19,7 @@ use super::super::extract::unknown_server;
 use super::super::openapi::types;
 use super::{firmware, kind_of};
 use model::{Idempotency, Serial, Server, Time};
-use store::Created;
+use store::{Created, ServerFilter};
 use upkeep::{ConditionKind, ParallelLimit, RestartWindow, UpkeepAction, UpkeepOrder};
 
 /// The greatest `max_parallel`.
@@ -51,7 +53,8 @@ pub(crate) struct NewCondition {
     /// The label for `max_parallel`, such as `rack`; the server must have it.
     per: Option<String>,
     /// A condition that has not ended by then fails; the default is four hours, and twelve for `firmwareInstall` and `biosApply`, from the
-    /// end of the maintenance window on, or from a week later if an operator restarts the host.
+    /// end of the maintenance window on, or from a week later if an operator restarts the host. With `max_parallel` it is that time for each
+    /// round of the servers with the label.
     #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
     /// The revision of the newest condition of this kind when it was read; 0 for none. Same as `If-Match`.
@@ -117,14 +120,17 @@ impl Asked {
         if deadline.is_some_and(|deadline| deadline <= now) {
             problems.push(Detail::new("/deadline", Rule::Range, "the deadline has passed"));
         }
-        let parallel = parallel.and_then(|(count, label)| match record.labels.get(&label) {
-            Some(value) => Some(ParallelLimit { value: value.clone(), label, count }),
-            None => {
-                let message = format!("the server has no label {label:?}");
-                problems.push(Detail::new("/per", Rule::Value, message));
-                None
-            }
-        });
+        let parallel = match parallel {
+            Some((count, label)) => match record.labels.get(&label) {
+                Some(value) => Some(limit(api, label, value.clone(), count).await?),
+                None => {
+                    let message = format!("the server has no label {label:?}");
+                    problems.push(Detail::new("/per", Rule::Value, message));
+                    None
+                }
+            },
+            None => None,
+        };
         problems.extend(window_problem(action.restart_window(), deadline, now));
         if !problems.is_empty() {
             return Err(ApiError::invalid(problems));
@@ -136,13 +142,20 @@ impl Asked {
             queue,
             priority,
             deadline,
-            parallel,
             shared_bmc,
             idempotency,
-            ..UpkeepOrder::new(server.clone(), action).in_facility_of(&record.labels)
+            ..UpkeepOrder::new(server.clone(), action).limited(parallel).in_facility_of(&record.labels)
         };
         Ok(Request { server, kind, order })
     }
+}
+
+/// A limit, with the number of servers that may be under it.
+async fn limit(api: &Api, label: String, value: String, count: u32) -> Result<ParallelLimit, ApiError> {
+    let labels = BTreeMap::from([(label.clone(), value.clone())]);
+    let filter = ServerFilter { labels, limit: 0, ..ServerFilter::default() };
+    let (_, servers) = api.store().server_serials(filter).await?;
+    Ok(ParallelLimit { label, value, count, servers: u32::try_from(servers).unwrap_or(u32::MAX) })
 }
 
 /// A checked request.

@@ -338,11 +338,14 @@ impl Bmcs {
 
     /// Whether the BMC at the address of `server` shows the pinned certificate of `server`. Sends no credentials.
     pub async fn shows_pin(&self, server: &Server) -> bool {
-        let Ok(endpoint) = server.bmc_address.parse::<Endpoint>() else { return false };
-        match self.connector.fingerprint(&endpoint).await {
-            Ok(shown) => server.tls_fingerprint == Some(shown.to_string()),
-            Err(_) => false,
-        }
+        let shown = self.shown_fingerprint(server).await;
+        shown.is_some() && shown == server.tls_fingerprint
+    }
+
+    /// The fingerprint of the certificate at the BMC address of `server`; `None` when none can be read. Sends no credentials.
+    pub async fn shown_fingerprint(&self, server: &Server) -> Option<String> {
+        let endpoint = server.bmc_address.parse::<Endpoint>().ok()?;
+        self.connector.fingerprint(&endpoint).await.ok().map(|shown| shown.to_string())
     }
 
     async fn tls(

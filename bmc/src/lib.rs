@@ -17,6 +17,7 @@
 //! | [`waits`], [`class`] | the closed lists of wait reasons and failure classes of this crate |
 //! | [`power`], [`boot`], [`slots`] | the actions: each observes, sends what is missing, and reads the change back |
 //! | [`slots`] | also the slot planner: which image goes into which slot |
+//! | [`updates`] | an update that an earlier run has left to a BMC: looked at before power, BMC or media are changed |
 //! | [`identity`] | compares the serial number of a machine with the registered one |
 //! | [`probe`] | reads a BMC for an operator, with or without a registered server |
 //!
@@ -49,6 +50,7 @@ mod state;
 mod step;
 #[cfg(any(test, feature = "test-support"))]
 pub mod test_support;
+pub mod updates;
 pub mod waits;
 
 #[cfg(test)]
@@ -85,6 +87,8 @@ pub mod class {
     pub const BMC_REFUSED: FailureClass = FailureClass::new("bmc_refused");
     /// The BMC lacks a required function.
     pub const UNSUPPORTED: FailureClass = FailureClass::new("unsupported");
+    /// The BMC carries out an update that an earlier run has left to it.
+    pub const UPDATE_RUNNING: FailureClass = FailureClass::new("update_running");
     /// An image could not be built, read or served.
     pub const MEDIA: FailureClass = FailureClass::new("media");
 }

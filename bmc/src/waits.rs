@@ -6,6 +6,7 @@
 //!  power_permit                                 ends when fewer hosts power on
 //!  bmc_busy                                     ends when the BMC accepts a change again
 //!  bmc_silent                                   ends when the BMC responds to a probe request
+//!  update_runs                                  ends when the BMC has ended an update that an earlier run left to it
 //! ```
 //!
 //! A workflow lists these reasons beside its own.
@@ -92,8 +93,18 @@ pub const BMC_SILENT: WaitReason = WaitReason {
     next_action: "check that the BMC has power and network, and that its address is still the registered one",
 };
 
+/// An earlier run left an update running on the BMC.
+pub const UPDATE_RUNS: WaitReason = WaitReason {
+    name: "update_runs",
+    means: "the BMC to end an update that an earlier job left running",
+    ends_by: "three reads that show the end of the update, or no trace of it; or the end of the profile's update_timeout_s, after which \
+              the job fails",
+    next_action: "do not remove power: an update that is cut may leave a server that does not start. If it hangs in the web interface of \
+                  the BMC too, cancel this job and restart the BMC in spite of it: `shoal server reset-bmc` with `--forced`",
+};
+
 /// All wait reasons of this crate.
-pub const ALL: [&WaitReason; 10] = [
+pub const ALL: [&WaitReason; 11] = [
     &POWER_OFF,
     &SHUTDOWN,
     &EJECT,
@@ -104,4 +115,5 @@ pub const ALL: [&WaitReason; 10] = [
     &POWER_ON,
     &BMC_BUSY,
     &BMC_SILENT,
+    &UPDATE_RUNS,
 ];

@@ -57,7 +57,7 @@ pub(super) const RESCUE_SESSION: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub(super) const ALL: [&WaitReason; 15] = [
+pub(super) const ALL: [&WaitReason; 16] = [
     &MEDIA_IMPORT,
     &waits::POWER_OFF,
     &waits::SHUTDOWN,
@@ -69,6 +69,7 @@ pub(super) const ALL: [&WaitReason; 15] = [
     &waits::POWER_ON,
     &waits::BMC_BUSY,
     &waits::BMC_SILENT,
+    &waits::UPDATE_RUNS,
     &REPORT,
     &MEDIA_REPORT,
     &SIGNS,

@@ -1,4 +1,5 @@
-//! `redfish.discover`: verifies the machine, reads slots, boot and power capabilities, and chooses the slot plan.
+//! `redfish.discover`: verifies the machine, waits for the end of an update that an earlier run has left to its BMC, reads slots, boot and
+//! power capabilities, and chooses the slot plan.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::iso_build::GrantUse;
 use super::slot_fallback::{splice, with_splice};
 use super::{class, input, names, reading_policy, step};
 use bmc::slots::{LearnedSlots, SlotPlan, plans, readable_base};
+use bmc::updates::{self, LeftOver};
 use bmc::{failure, from_redfish, identity, output_of};
 use engine::{StepContext, StepError, StepReport};
 use model::{Effect, NewEvent, StepName};
@@ -31,6 +33,10 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
     let mut discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
     let unverified = identity::verify(STEP, &connected.server, &discovery)?;
+    let cleared = match updates::left_over(STEP, context, &connected, false).await? {
+        LeftOver::Wait(report) => return Ok(*report),
+        LeftOver::Clear(cleared) => cleared,
+    };
     let validated: Validated = output_of(STEP, context, names::VALIDATE)?;
     let firmware = discovery.manager.as_ref().and_then(|manager| manager.firmware.clone());
     let learned = LearnedSlots::stored(
@@ -102,5 +108,5 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         report = with_splice(report, splice);
     }
     report.events.extend(unverified);
-    Ok(connected.report(report))
+    Ok(connected.report(cleared.report(report)))
 }

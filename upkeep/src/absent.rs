@@ -1,9 +1,10 @@
 //! A BMC that does not respond while it flashes, restarts or applies settings: how long it is waited for, and what ends the wait.
 //!
 //! ```text
-//!   no response, not ready      -> wait, thirty minutes at most, then failure `bmc_not_back`
-//!   logins refused              -> wait with a minute between two, thirty minutes at most
-//!   another certificate         -> hold `certificate_changed`: the operator compares and registers it
+//!   no response, not ready      -> wait, thirty minutes at most, or the time of an update, then failure `bmc_not_back`
+//!   logins refused              -> wait with a minute between two, as long
+//!   another certificate, or
+//!   one that is not trusted     -> hold `certificate_changed`: the operator compares and registers it
 //! ```
 
 use std::time::Duration;
@@ -21,11 +22,16 @@ use engine::{StepContext, StepError, StepReport};
 use model::{StepName, Time};
 
 /// How long a BMC may be away in the middle of a change.
-const AWAY_LIMIT: Duration = Duration::from_secs(30 * 60);
+pub(super) const AWAY_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// The delay between two looks at a BMC that is away.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// The delay after a refused login: a BMC that locks accounts must not be asked often.
-const AFTER_DENIAL: Duration = Duration::from_secs(60);
+pub(super) const AFTER_DENIAL: Duration = Duration::from_secs(60);
+
+/// How long a BMC may be away that flashes: one that does not respond while it writes may take the whole time of an update.
+pub(super) fn away_limit(update: Duration) -> Duration {
+    AWAY_LIMIT.max(update)
+}
 
 /// Since when the BMC is away; a part of the output of each step that can meet such a BMC.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +46,8 @@ pub(super) struct Absent {
 #[derive(Debug)]
 pub(super) enum Absence {
     Away(String),
-    Certificate(String),
+    /// The fingerprint of the certificate, if it is known.
+    Certificate(Option<String>),
     Denied(String),
 }
 
@@ -50,7 +57,7 @@ impl Absence {
         Ok(match look {
             Look::Silent(why) => Self::Away(why),
             Look::OtherCertificate(error) => {
-                Self::Certificate(certificate::shown_fingerprint(&error).to_owned())
+                Self::Certificate(certificate::shown_fingerprint(&error).map(str::to_owned))
             }
             Look::Denied(error) => Self::Denied(error.kind.to_string()),
             Look::Error(error) => Self::Away(error.to_string()),
@@ -63,13 +70,19 @@ impl Absence {
 }
 
 impl Absence {
+    /// Why nothing can be read, for operators.
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Self::Away(why) | Self::Denied(why) => why,
+            Self::Certificate(_) => "it shows another certificate",
+        }
+    }
+
     /// What a polled state means, if it is an absence.
     pub(super) fn of_state(state: &UpdateState) -> Option<Self> {
         match state {
             UpdateState::Away { why } => Some(Self::Away(why.clone())),
-            UpdateState::CertificateChanged { shown } => {
-                Some(Self::Certificate(shown.clone().unwrap_or_else(|| "…".to_owned())))
-            }
+            UpdateState::CertificateChanged { shown } => Some(Self::Certificate(shown.clone())),
             UpdateState::LoginRefused { why } => Some(Self::Denied(why.clone())),
             _ => None,
         }
@@ -82,29 +95,26 @@ impl Absent {
         *self = Self::default();
     }
 
-    /// Whether the BMC has been away for as long as it may be.
-    pub(super) fn is_too_long(&self, context: &StepContext) -> bool {
-        self.since.is_some_and(|since| context.now().since(since) >= AWAY_LIMIT)
-    }
-
-    /// The report of a step that met an absent BMC. `output` makes the output of the step with this state in it.
+    /// The report of a step that met an absent BMC, which may be away for `limit`. `output` makes the output of the step with this
+    /// state in it.
     pub(super) async fn report(
         &mut self,
         (step, services, context): (&StepName, &UpkeepServices, &StepContext),
         absence: Absence,
-        what: &str,
+        (what, limit): (&str, Duration),
         output: impl FnOnce(Self) -> Value,
     ) -> Result<StepReport, StepError> {
         let now = context.now();
         if let Absence::Certificate(shown) = absence {
             *self = Self { since: None, held: true };
             let server = services.bmc.server(step, &input(step, context)?.server).await?;
-            return Ok(certificate::hold(context, &server, &shown).with_output(output(self.clone())));
+            let hold = certificate::hold(services, context, &server, shown.as_deref()).await;
+            return Ok(hold.with_output(output(self.clone())));
         }
         let since = *self.since.get_or_insert(now);
-        if self.is_too_long(context) {
-            let minutes = AWAY_LIMIT.as_secs() / 60;
-            let why = why(&absence);
+        if now.since(since) >= limit {
+            let minutes = limit.as_secs() / 60;
+            let why = absence.words();
             let summary = format!("the BMC is not back after {minutes} minutes, {what}: {why}");
             let next = "check that the BMC has power and network, and whether it received another address; \
                         some BMCs start from their second image only after power was removed";
@@ -114,20 +124,14 @@ impl Absent {
         let detail = format!(
             "{what}; the BMC is away since {} min: {}",
             now.since(since).as_secs() / 60,
-            why(&absence)
+            absence.words()
         );
-        let mut wait = wait_for_bmc(&waits::BMC_BACK, AWAY_LIMIT * 2, detail);
+        let mut wait = wait_for_bmc(&waits::BMC_BACK, limit * 2, detail);
         wait.poll = Some(match absence {
             Absence::Denied(_) => AFTER_DENIAL,
             _ => LOOK_INTERVAL,
         });
         Ok(StepReport::wait(wait).with_output(output(self.clone())))
-    }
-}
-
-fn why(absence: &Absence) -> &str {
-    match absence {
-        Absence::Away(why) | Absence::Certificate(why) | Absence::Denied(why) => why,
     }
 }
 

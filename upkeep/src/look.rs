@@ -9,7 +9,7 @@ use bmc::ConnectError;
 pub(super) enum Look {
     /// It did not respond.
     Silent(String),
-    /// It shows another certificate than the registered one.
+    /// It shows another certificate than the registered one, or one that is not trusted.
     OtherCertificate(RedfishError),
     /// It rejects the login.
     Denied(RedfishError),
@@ -23,7 +23,10 @@ impl Look {
     /// Sorts an error of the client.
     pub(super) fn of(error: RedfishError) -> Self {
         match &error.kind {
-            ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. } => Self::OtherCertificate(error),
+            ErrorKind::Tls {
+                problem: TransportErrorKind::PinMismatch | TransportErrorKind::Untrusted,
+                ..
+            } => Self::OtherCertificate(error),
             ErrorKind::Unreachable { .. }
             | ErrorKind::Timeout { .. }
             | ErrorKind::CircuitOpen(_)
@@ -41,6 +44,31 @@ impl Look {
         match error {
             ConnectError::Record(why) => Self::Unusable(why),
             ConnectError::Bmc(error) => Self::of(*error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redfish::error::Operation;
+
+    #[test]
+    fn a_certificate_that_is_not_accepted_is_neither_silence_nor_a_handshake_of_a_bmc_that_starts() {
+        let look = |problem| {
+            let kind = ErrorKind::Tls { problem, detail: "of the TLS library".to_owned() };
+            Look::of(RedfishError {
+                operation: Operation::Connect,
+                request: None,
+                kind,
+                maybe_applied: false,
+            })
+        };
+        for problem in [TransportErrorKind::PinMismatch, TransportErrorKind::Untrusted] {
+            assert!(matches!(look(problem), Look::OtherCertificate(_)), "{problem:?}");
+        }
+        for problem in [TransportErrorKind::TlsHandshake, TransportErrorKind::NotTls] {
+            assert!(matches!(look(problem), Look::Silent(_)), "{problem:?}");
         }
     }
 }

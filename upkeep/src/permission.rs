@@ -5,6 +5,9 @@
 //!   restart_from in the future   wait until then
 //!   restart_until in the past    failure `window_over`: what was stored is used after the next restart
 //! ```
+//!
+//! The window is one for the whole change: after its end nothing more is sent, because what is stored is used at any later restart, and
+//! firmware of the BMC restarts the BMC itself.
 
 use std::time::Duration;
 
@@ -49,6 +52,15 @@ impl RestartWindow {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses to send `what` after the end of the window: a run may have waited for locks, a gate or a BMC until then.
+    pub(super) fn may_send(self, step: &StepName, now: Time, what: &str) -> Result<(), StepError> {
+        let Some(until) = self.until.filter(|until| *until <= now) else { return Ok(()) };
+        let summary =
+            format!("the maintenance window ended at {until} before {what} could be sent; nothing was sent");
+        let next = "order it again with another window; what the run did before it ended is in its events";
+        Err(StepError::fail(failure(names::class::WINDOW_OVER, step, summary, next)))
     }
 
     /// Until when a run may wait for a restart: an operator has a week, and a window its time.

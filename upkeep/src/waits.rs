@@ -130,7 +130,7 @@ pub const FLASH_ENDS: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub const ALL: [&WaitReason; 21] = [
+pub const ALL: [&WaitReason; 22] = [
     &FLASHING,
     &IMAGE_READ,
     &UPLOAD_LOOK,
@@ -152,6 +152,7 @@ pub const ALL: [&WaitReason; 21] = [
     &waits::POWER_ON,
     &waits::BMC_BUSY,
     &waits::BMC_SILENT,
+    &waits::UPDATE_RUNS,
 ];
 
 #[cfg(test)]

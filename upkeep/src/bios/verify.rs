@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::absent::{self, Absence, Absent};
+use super::super::absent::{self, AWAY_LIMIT, Absence, Absent};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::plan::{Planned, SettingItem, clipped, plain};
@@ -68,7 +68,9 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
             let mut away = verified.absent.clone();
             let what = "the settings of the BIOS are verified";
             let parts = (STEP, services, context);
-            return away.report(parts, absence, what, |absent| json!(Verified { absent, ..verified })).await;
+            return away
+                .report(parts, absence, (what, AWAY_LIMIT), |absent| json!(Verified { absent, ..verified }))
+                .await;
         }
     };
     verified.absent.over();

@@ -18,11 +18,12 @@ use redfish::{ErrorKind, RedfishError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::absent::{self, Absence, Absent};
+use super::super::absent::{self, AWAY_LIMIT, Absence, Absent};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::plan::Planned;
 use super::target::Target;
+use super::validate::order;
 use bmc::{failure, from_redfish_change, lease_lost, output_of, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
 use model::mutant::{self, Mutant};
@@ -75,7 +76,10 @@ pub(super) async fn run(
     };
     let mut away = written.absent.clone();
     let what = format!("{} are to be written", target.word());
-    away.report((step, services, context), seen, &what, |absent| json!(Written { absent, ..written })).await
+    away.report((step, services, context), seen, (&what, AWAY_LIMIT), |absent| {
+        json!(Written { absent, ..written })
+    })
+    .await
 }
 
 /// What one attempt led to.
@@ -148,6 +152,10 @@ impl Write<'_> {
     }
 
     async fn send(&self, bmc: &Bmc, found: &Discovery, written: Written) -> Result<Attempt, StepError> {
+        if written.sent == 0 {
+            let window = order(self.step, self.context)?.window();
+            window.may_send(self.step, self.context.now(), self.target.word())?;
+        }
         let wanted = self.target.wanted(&self.plan);
         let unsent = Written { sent: written.sent, ..Written::default() };
         let mut written =

@@ -21,7 +21,7 @@ use std::time::Duration;
 use redfish::{Bmc, PreparedUpdate, RedfishError, UpdateHandle, UpdateState};
 use serde_json::json;
 
-use super::super::absent::{self, Absence};
+use super::super::absent::{self, Absence, away_limit};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current};
@@ -94,7 +94,10 @@ pub(super) async fn look(
             let what = fetch.sentence(&current.item.what(), &reads, context.now());
             let mut absent = upload.absent.clone();
             let parts = (STEP, services, context);
-            return absent.report(parts, absence, &what, |absent| json!(Upload { absent, ..upload })).await;
+            let limit = away_limit(Duration::from_secs(upload.limit_s));
+            return absent
+                .report(parts, absence, (&what, limit), |absent| json!(Upload { absent, ..upload }))
+                .await;
         }
     };
     upload.absent.over();

@@ -50,6 +50,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     }
     let items = planned(&order, &server)
         .map_err(|why| StepError::fail(failure(class::INPUT, STEP, why, "order the installation again")))?;
+    let installs: Vec<String> = items.iter().filter(|item| item.installs()).map(PlanItem::what).collect();
+    if !installs.is_empty() {
+        order.window().may_send(STEP, context.now(), &installs.join(", "))?;
+    }
     let own = context.snapshot.plan.forward.iter().find(|instance| instance.name == *STEP);
     let queue = own.map_or(QUEUE, |instance| &instance.queue);
     report(Planned { summary: summary(&items), items }, queue).map(|report| connected.report(report))

@@ -7,8 +7,12 @@
 //!   no task is shown, the old version is installed                  -> wait `flash_ends`: a vanished task says nothing
 //!   waiting for a restart of the host, which this run has made      -> wait `flash_ends`: it may flash while the host boots
 //!   uploaded and never started, waiting for a restart of the host   -> done, with a warning
-//!   not ended after update_timeout, or no response for half an hour -> done: the power of the host is left as it is
+//!   not ended after update_timeout, or no response for that long, half an hour at least
+//!                                                                   -> done: the power of the host is left as it is
 //! ```
+//!
+//! From the first wait on, the record of the server names the update ([`bmc::updates`]), so that a later run does not cut it. The end of
+//! the update ends the record.
 //!
 //! The time of an update counts from its acceptance, and again from a restart of the host by this run: what was stored for days
 //! begins then.
@@ -21,21 +25,20 @@ use redfish::{Bmc, UpdateHandle, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::absent::{self, Absence};
-use super::super::identified::input;
+use super::super::absent::{self, AWAY_LIMIT, Absence, away_limit};
+use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current, record};
 use super::sending::Upload;
 use super::watch::Watched;
 use bmc::power::PowerRequest;
-use bmc::wait_for_bmc;
+use bmc::updates::LeftUpdate;
+use bmc::{output_of, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
 use model::{NewEvent, StepName, StepPhase, Time};
 
 const STEP: &StepName = names::FW_SETTLE;
-/// How long a BMC that does not respond is waited for.
-const AWAY_LIMIT: Duration = Duration::from_secs(30 * 60);
 const POLL: Duration = Duration::from_secs(10);
 
 /// The output of the step.
@@ -44,6 +47,8 @@ const POLL: Duration = Duration::from_secs(10);
 struct Settled {
     /// Whether an update may still run.
     is_running: bool,
+    /// Whether the record of the server names it.
+    is_recorded: bool,
     away_since: Option<Time>,
 }
 
@@ -57,6 +62,24 @@ struct Open {
     /// Whether this run has powered the host on after the image was sent.
     restarted: bool,
     component: String,
+    /// How long an update may take.
+    limit: Duration,
+    /// When it was accepted, as far as that is known.
+    since: Time,
+}
+
+impl Open {
+    /// What the next run on the server is to look at.
+    fn left(&self, context: &StepContext) -> Result<LeftUpdate, StepError> {
+        let what = Current::of_key(STEP, context, &self.component)?.item.what();
+        Ok(LeftUpdate {
+            run: context.snapshot.run.id,
+            what,
+            bmc_address: output_of::<Identified>(STEP, context, names::FW_IDENTIFY)?.bmc_address,
+            handle: self.handle.clone(),
+            since: self.since,
+        })
+    }
 }
 
 /// What a look showed.
@@ -70,12 +93,36 @@ enum Seen {
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
     let Some(open) = open(context) else { return Ok(StepReport::skipped()) };
+    let serial = input(STEP, context)?.server;
     let mut settled: Settled = context.own_output().unwrap_or_default();
+    let is_recorded = std::mem::replace(&mut settled.is_recorded, true);
+    let report = settle(services, context, &open, settled).await?;
+    // The next run on the server looks at what this one leaves to the BMC. It is recorded first: this step may not come to its end.
+    Ok(match is_left(&report) {
+        true if !is_recorded => report.effect(open.left(context)?.recorded(&serial)),
+        false if is_recorded => report.effect(LeftUpdate::ended(&serial)),
+        _ => report,
+    })
+}
+
+/// Whether an update may run after the report.
+fn is_left(report: &StepReport) -> bool {
+    let settled = report.output.as_ref().and_then(|output| Settled::deserialize(output).ok());
+    settled.is_some_and(|settled| settled.is_running)
+}
+
+async fn settle(
+    services: &UpkeepServices,
+    context: &StepContext,
+    open: &Open,
+    mut settled: Settled,
+) -> Result<StepReport, StepError> {
     let now = context.now();
     settled.is_running = true;
+    let away_limit = away_limit(open.limit);
     let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, _)) => {
-            let seen = look(context, &bmc, &open).await;
+            let seen = look(context, &bmc, open).await;
             bmc.release_idle();
             seen?
         }
@@ -96,15 +143,15 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         }
         Err(absence) => {
             let since = *settled.away_since.get_or_insert(now);
-            if now.since(since) >= AWAY_LIMIT {
+            if now.since(since) >= away_limit {
                 let message =
                     format!("the BMC does not respond; the update of {} is left to it", open.component);
                 return Ok(left_running(&settled, message));
             }
-            format!("the BMC may flash {} and does not respond: {absence:?}", open.component)
+            format!("the BMC may flash {} and cannot be read: {}", open.component, absence.words())
         }
     };
-    let mut wait = wait_for_bmc(&waits::FLASH_ENDS, open.until.since(now) + AWAY_LIMIT * 2, detail);
+    let mut wait = wait_for_bmc(&waits::FLASH_ENDS, open.until.since(now) + away_limit * 2, detail);
     wait.poll = Some(POLL);
     Ok(StepReport::wait(wait).with_output(json!(settled)))
 }
@@ -228,5 +275,7 @@ fn open(context: &StepContext) -> Option<Open> {
         },
         unseen_until,
         component: upload.key.clone(),
+        limit,
+        since: stored.accepted_at.unwrap_or(upload.started_at),
     })
 }

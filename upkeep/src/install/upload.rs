@@ -28,7 +28,7 @@ use redfish::{
 };
 use serde_json::json;
 
-use super::super::absent::{self, Absence};
+use super::super::absent::{self, Absence, away_limit};
 use super::super::identified::{identified_bmc, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
@@ -79,6 +79,7 @@ async fn send(
         let message = format!("{} is installed already; nothing is sent", current.item.what());
         return Ok(StepReport::skipped().event(NewEvent::info("firmware.installed", message)));
     }
+    current.order.window().may_send(STEP, context.now(), &current.item.what())?;
     // All bytes are read and hashed before the first one is sent.
     let file = services.firmware.open(&current.entry).await.map_err(|why| unusable(STEP, &why))?;
     let service = bmc.update_capability().await.map_err(failed)?;
@@ -241,7 +242,10 @@ async fn look(
             let mut absent = upload.absent.clone();
             let parts = (STEP, services, context);
             let what = "it is not known whether the BMC has the image";
-            return absent.report(parts, absence, what, |absent| json!(Upload { absent, ..upload })).await;
+            let limit = away_limit(Duration::from_secs(upload.limit_s));
+            return absent
+                .report(parts, absence, (what, limit), |absent| json!(Upload { absent, ..upload }))
+                .await;
         }
     };
     upload.absent.over();

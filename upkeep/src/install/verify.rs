@@ -15,7 +15,7 @@ use redfish::{Bmc, RedfishError, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::absent::{self, Absence, Absent};
+use super::super::absent::{self, Absence, Absent, away_limit};
 use super::super::identified::input;
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
@@ -77,8 +77,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
             let what = format!("the version of {} is read", current.item.what());
             let mut absent = verified.absent.clone();
             let parts = (STEP, services, context);
+            let limit = watched.as_ref().map_or(0, |watched| watched.limit_s);
+            let limit = away_limit(Duration::from_secs(limit));
             return absent
-                .report(parts, absence, &what, |absent| json!(Verified { absent, ..verified }))
+                .report(parts, absence, (&what, limit), |absent| json!(Verified { absent, ..verified }))
                 .await;
         }
     };

@@ -17,7 +17,7 @@ use redfish::{Bmc, ManagerReset, RedfishError, UpdateHandle, UpdatePoll, UpdateS
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::absent::{self, Absence, Absent};
+use super::super::absent::{self, Absence, Absent, away_limit};
 use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
@@ -146,7 +146,8 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
             let what = watched.sentence(&current.item.what(), context.now());
             let mut absent = watched.absent.clone();
             let parts = (STEP, services, context);
-            absent.report(parts, absence, &what, |absent| json!(Watched { absent, ..watched })).await
+            let limit = away_limit(Duration::from_secs(watched.limit_s));
+            absent.report(parts, absence, (&what, limit), |absent| json!(Watched { absent, ..watched })).await
         }
     }
 }
@@ -256,7 +257,7 @@ fn stuck_after(
     let summary =
         format!("{}: it has not ended{said}", watched.sentence(&current.item.what(), context.now()));
     let next = "do not remove power yet: look into the web interface of the BMC. A BMC that shows no progress for hours needs a \
-                restart: `shoal server reset-bmc SERIAL`; update_timeout_s in the quirks of the server changes the limit";
+                restart: `shoal server reset-bmc SERIAL --forced`; update_timeout_s in the quirks of the server changes the limit";
     StepReport::fail(failure(names::class::UPDATE_STUCK, STEP, summary, next)).with_output(json!(watched))
 }
 

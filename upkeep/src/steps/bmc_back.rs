@@ -1,8 +1,10 @@
 //! `bmc.back`: waits until the BMC responds to a login again, and verifies that it is the BMC of the same machine.
 //!
 //! ```text
-//!   no response, not ready, logins not accepted yet  -> wait, 20 minutes at most, then failure `bmc_not_back`
-//!   another certificate                              -> hold `certificate_changed`: the operator compares and registers it
+//!   no response, not ready                           -> wait, 20 minutes at most, then failure `bmc_not_back`
+//!   logins refused                                   -> wait as long, a minute between two: a BMC that starts refuses the right ones
+//!                                                       for a while; then the failure of the login
+//!   another certificate, or one that is not trusted  -> hold `certificate_changed`: the operator compares and registers it
 //!   another machine                                  -> failure of the identity check
 //!   the same machine, LastResetTime as before        -> failure `bmc_not_reset`: it was only unreachable
 //!   the same machine                                 -> done, with the time it was away
@@ -16,6 +18,7 @@ use redfish::SystemSelector;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::absent::AFTER_DENIAL;
 use super::super::certificate;
 use super::super::identified::{Identified, input};
 use super::super::look::Look;
@@ -28,19 +31,12 @@ use model::{Effect, NewEvent, Server, StepName};
 const STEP: &StepName = names::BACK;
 /// How long a BMC may take to return.
 const BACK_WITHIN: Duration = Duration::from_secs(20 * 60);
-/// Rejected logins after which the credentials count as wrong. A BMC that starts up rejects the right ones for a while, and
-/// one that locks accounts must not be asked often.
-const MAX_DENIALS: u32 = 3;
-/// The delay after a rejected login.
-const AFTER_DENIAL: Duration = Duration::from_secs(45);
 /// The delay between two looks at a BMC that restarts, which takes minutes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The output of the step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct BackProgress {
-    /// Rejected logins so far.
-    denied: u32,
     /// How long the BMC was away, in seconds, once it is back.
     away_s: Option<u64>,
 }
@@ -50,14 +46,14 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let reset: ResetProgress = output_of(STEP, context, names::RESET)?;
     let serial = input(STEP, context)?.server;
     let server = services.bmc.server(STEP, &serial).await?;
-    let mut progress: BackProgress = context.own_output().unwrap_or_default();
+    let progress: BackProgress = context.own_output().unwrap_or_default();
     // The time of a hold does not count: a resumed step begins anew.
     let late = context.now().since(context.record.started_at) >= BACK_WITHIN;
     match visit(services, context, &server, &found).await {
         Ok(visit) => returned(context, &found, &reset, visit, progress),
         Err(Missing::Look(Look::OtherCertificate(error))) => {
-            Ok(certificate::hold(context, &server, certificate::shown_fingerprint(&error))
-                .with_output(json!(progress)))
+            let shown = certificate::shown_fingerprint(&error);
+            Ok(certificate::hold(services, context, &server, shown).await.with_output(json!(progress)))
         }
         Err(Missing::Look(Look::Unusable(why))) => {
             let next = format!("correct it with `shoal server update {serial}`");
@@ -65,8 +61,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         }
         Err(Missing::Step(error)) => Err(error),
         Err(Missing::Look(Look::Denied(error))) => {
-            progress.denied += 1;
-            if progress.denied >= MAX_DENIALS || late {
+            if late {
                 return Err(from_redfish(STEP, &error).with_output(json!(progress)));
             }
             let detail = format!("the BMC responds and rejects the login: {}", error.kind);

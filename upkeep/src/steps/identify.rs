@@ -1,10 +1,13 @@
-//! `power.identify` and `bmc.identify`: verifies the machine behind the BMC, and records its power state before any change.
+//! `power.identify`, `bmc.identify`, `firmware.identify` and `bios.identify`: verifies the machine behind the BMC, waits for the end of an
+//! update that an earlier run has left to it, and records the power state before any change.
 
-use redfish::SystemSelector;
+use redfish::{ManagerReset, SystemSelector};
 use serde_json::json;
 
 use super::super::UpkeepServices;
 use super::super::identified::{Identified, input};
+use super::super::order::UpkeepAction;
+use bmc::updates::{self, LeftOver};
 use bmc::{from_redfish, identity};
 use engine::{StepContext, StepError, StepReport};
 use model::{NewEvent, StepName};
@@ -19,6 +22,12 @@ pub(crate) async fn run(
     let selector = SystemSelector::serial(serial.as_str());
     let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(step, &error))?;
     let unverified = identity::verify(step, &connected.server, &discovery)?;
+    // A forced restart of the BMC is how an operator ends an update that hangs.
+    let regardless = matches!(input(step, context)?.action, UpkeepAction::Reset(reset) if reset.how == ManagerReset::Forced);
+    let cleared = match updates::left_over(step, context, &connected, regardless).await? {
+        LeftOver::Wait(report) => return Ok(*report),
+        LeftOver::Clear(cleared) => cleared,
+    };
     let was = discovery.system.power_state;
     let model = discovery.system.model.clone().unwrap_or_else(|| "unknown model".to_owned());
     let message = format!("{model}, host {was:?}");
@@ -27,5 +36,5 @@ pub(crate) async fn run(
         .with_output(json!(found))
         .event(NewEvent::info("redfish.discovered", message).with(json!({ "power": was })));
     report.events.extend(unverified);
-    Ok(connected.report(report))
+    Ok(connected.report(cleared.report(report)))
 }

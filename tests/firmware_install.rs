@@ -580,8 +580,8 @@ async fn the_plan_is_shown_before_anything_runs_and_the_fitting_set_is_found() {
     scene.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_returns_from_its_update_with_another_certificate_is_held_until_an_operator_accepts_it() {
+/// A server by HTTPS whose BMC ends its own update with another certificate.
+pub(crate) async fn scene_with_another_certificate(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
     let mut scene = Scene::bare(Vec::new(), |settings, _| quick(settings)).await;
     let disks = scene.folder.path().join("secure");
     std::fs::create_dir_all(&disks).unwrap();
@@ -592,6 +592,7 @@ async fn a_bmc_that_returns_from_its_update_with_another_certificate_is_held_unt
     bmc.update.restart_time = Duration::from_millis(200);
     let flash = FaultEffect::Flash(FlashFault::NewCertificate);
     bmc.faults.push(Fault::once(FaultTrigger::Update, flash));
+    change(&mut bmc);
     let spec = lab_machines::ServerSpec {
         bmc: Some(Box::new(bmc)),
         host: lab_machines::HostKind::Idle,
@@ -606,15 +607,25 @@ async fn a_bmc_that_returns_from_its_update_with_another_certificate_is_held_unt
     std::mem::replace(&mut scene.farm, farm).shutdown().await;
     scene.admin.register(scene.server(SERIAL)).await;
     set_of(&scene.admin, "generic", &[File::of("bmc", NEW)]).await;
+    scene
+}
 
-    let id = order(&scene, json!({ "firmware_set": "all", "allow_downgrade": true })).await;
-    let held = scene.wait_skipping(&id, "the hold", |job| job["hold"].is_object()).await;
+/// The operator accepts the certificate that the hold of a job names, and resumes the job.
+pub(crate) async fn accept_certificate(scene: &Scene, id: &str) {
+    let held = scene.wait_skipping(id, "the hold", |job| job["hold"].is_object()).await;
     assert_eq!(held["hold"]["class"], "certificate_changed", "{held:#}");
     let detail = held["hold"]["detail"].as_str().unwrap();
     let shown = detail.rsplit_once("--tls-fingerprint ").unwrap().1.split(' ').next().unwrap().to_owned();
     let pin = json!({ "tls_fingerprint": shown, "bmc_password": BMC_PASSWORD });
     scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &pin).await.expect(200);
     scene.admin.post(&format!("/api/v1/jobs/{id}/resume"), &json!({})).await.expect(202);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_returns_from_its_update_with_another_certificate_is_held_until_an_operator_accepts_it() {
+    let scene = scene_with_another_certificate(|_| {}).await;
+    let id = order(&scene, json!({ "firmware_set": "all", "allow_downgrade": true })).await;
+    accept_certificate(&scene, &id).await;
     let job = scene.complete_skipping(&id).await;
     let log = log(&scene, &job).await;
     assert_eq!(job["outcome"], "succeeded", "{log}");

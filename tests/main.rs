@@ -33,6 +33,7 @@
 //!   delivery   OS images on media, results by reads of them
 //!   rescue     sessions of `rescue.target`
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
+//!   firmware_away   firmware on BMCs that are away, change, or never end
 //!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
@@ -68,6 +69,7 @@ mod emulator;
 mod esxi;
 mod faults;
 mod firmware;
+mod firmware_away;
 mod firmware_crowd;
 mod firmware_install;
 mod firmware_restart;

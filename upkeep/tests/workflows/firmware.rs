@@ -27,7 +27,7 @@ const MOST: u64 = 30;
 const MOST_OF_RUN: u64 = 60;
 
 /// A BMC of a vendor whose delays are short.
-fn vendor(name: &str) -> SimBmcConfig {
+pub(crate) fn vendor(name: &str) -> SimBmcConfig {
     let mut config = SimBmcConfig::vendor(name, SERIAL, "root", PASSWORD).unwrap().in_time(0.0);
     config.update.check_time = Duration::ZERO;
     config.update.flash_time = Duration::ZERO;
@@ -43,7 +43,7 @@ fn components(config: &SimBmcConfig) -> Vec<Component> {
 }
 
 /// One file for each of the components, and the order that installs them.
-fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, UpkeepAction) {
+pub(crate) fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, UpkeepAction) {
     let (mut files, mut entries) = (BTreeMap::new(), Vec::new());
     for component in components {
         let image: Arc<[u8]> = firmware_image(&component.to_string(), NEW, None, SIZE).into();

@@ -18,13 +18,15 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use bmc::Unavailable;
 use bmc::test_support::{self, PASSWORD, SharedSessions};
+use bmc::{BmcServices, ServerLookup, Unavailable};
 use engine::{
     Backend, BackendError, CallKey, Engine, EngineConfig, NextCall, Progress, RemoteNext, RemoteQueues,
     ReportMessage, StepCall, StepReport, Worker, WorkflowRegistry,
 };
-use model::{Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord};
+use model::{
+    Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord, Time,
+};
 use store::{Created, Creation, Store};
 use upkeep::{
     FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrls, IssuedUrl, Upkeep, UpkeepAction,
@@ -73,6 +75,16 @@ impl FirmwareStore for Files {
 
     async fn release(&self, _: RunId) -> Result<(), FirmwareFileError> {
         Ok(())
+    }
+}
+
+/// The record of a server as it is stored.
+struct Records(Store);
+
+#[async_trait]
+impl ServerLookup for Records {
+    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
+        self.0.server(serial).await.map_err(|why| Unavailable(why.to_string()))
     }
 }
 
@@ -205,9 +217,10 @@ pub(crate) struct Bench {
     _bmc: SimBmcServer,
 }
 
-fn services(server: &Server, firmware: &Arc<Files>) -> WorkflowRegistry {
+fn services(server: &Server, store: &Store, firmware: &Arc<Files>) -> WorkflowRegistry {
+    let bmc = test_support::services(server.clone(), SharedSessions::default());
     let services = Arc::new(UpkeepServices {
-        bmc: Arc::new(test_support::services(server.clone(), SharedSessions::default())),
+        bmc: Arc::new(BmcServices { servers: Box::new(Records(store.clone())), ..bmc }),
         hardware: Box::new(NoHardware),
         firmware: Arc::clone(firmware) as Arc<dyn FirmwareStore>,
         urls: Arc::new(NoUrls),
@@ -245,9 +258,21 @@ impl Bench {
             grace: GRACE,
         };
         let its_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let engine = Engine::new(store.clone(), services(&server, &firmware), its_clock, config);
+        let engine = Engine::new(store.clone(), services(&server, &store, &firmware), its_clock, config);
         let calls = Arc::default();
         Self { _folder: folder, clock, store, engine, sim_bmc, calls, firmware, server, _bmc: bmc }
+    }
+
+    /// Changes the record of the server as an operator does.
+    pub(crate) async fn change(&self, change: impl FnOnce(Server) -> Server) {
+        let server = self.store.server(&self.server.serial).await.unwrap().unwrap();
+        let event = NewEvent::info("server.updated", "changed");
+        let updated = self.store.update_server(change(server), event, None).await.unwrap();
+        assert!(matches!(updated, store::UpdatedServer::Updated(_)));
+    }
+
+    pub(crate) fn clock_now(&self) -> Time {
+        self.clock.now()
     }
 
     pub(crate) fn worker(&self, name: &str) -> Elsewhere {
@@ -261,7 +286,7 @@ impl Bench {
         let link = Arc::new(Link { queues, truthful, sim_bmc, calls });
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
         let backend = Arc::clone(&link) as Arc<dyn Backend>;
-        let workflows = services(&self.server, &self.firmware);
+        let workflows = services(&self.server, &self.store, &self.firmware);
         let worker = Worker::new(backend, workflows, Arc::clone(&clock), LEASE);
         Elsewhere { link, worker, clock }
     }
@@ -319,7 +344,7 @@ impl Bench {
 
     /// Works to the end of the run; the clock advances only when nothing is due.
     pub(crate) async fn run_to_end(&self, worker: &Elsewhere, id: RunId) -> Run {
-        for _ in 0..500 {
+        for _ in 0..3000 {
             worker.run_until_idle().await;
             assert_eq!(
                 self.engine.run_until_idle().await.unwrap(),

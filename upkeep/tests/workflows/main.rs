@@ -3,13 +3,19 @@
 //! ```text
 //!   kit          the controller, the worker, the BMC
 //!   elsewhere    power cycles and inventories; a worker that is late
+//!   away         BMCs that are silent, or refuse the login, in the middle of a change
 //!   bios         settings of the BIOS: a worker that dies at each request
 //!   firmware     installations of firmware: a worker that dies at each request, and how many requests one costs
+//!   left_update  an update that a run leaves to the BMC, and the runs after it
+//!   windows      a maintenance window that ends while a run waits
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod away;
 mod bios;
 mod elsewhere;
 mod firmware;
 mod kit;
+mod left_update;
+mod windows;

@@ -1,0 +1,63 @@
+//! BMCs that are away in the middle of a change: how long they are waited for.
+
+use std::time::Duration;
+
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault};
+use serde_json::json;
+
+use firmware::Component;
+use model::{Run, Server};
+use redfish::ManagerReset;
+use upkeep::UpkeepAction;
+use upkeep::order::ResetBmc;
+
+use crate::firmware::{order, vendor};
+use crate::kit::Bench;
+
+/// The run of an action, and how long it took.
+async fn timed(bench: &Bench, action: UpkeepAction) -> (Run, Duration, String) {
+    let (id, began) = (bench.order(action).await, bench.clock_now());
+    let run = bench.run_to_end(&bench.worker("w1"), id).await;
+    (run, bench.clock_now().since(began), bench.stored(id).await)
+}
+
+fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(minutes * 60)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_a_restarted_bmc_refuses_is_waited_for_as_long_as_a_silent_bmc() {
+    let bench = Bench::with(vendor("generic")).await;
+    let refused = FaultEffect::Status {
+        status: 401,
+        message_id: "Base.1.18.ResourceAtUriUnauthorized".to_owned(),
+        message: "the BMC starts".to_owned(),
+    };
+    // The identity check has logged in before.
+    bench.sim_bmc.inject(Fault::always(FaultTrigger::Login, refused).skip(1));
+    let (run, took, stored) =
+        timed(&bench, UpkeepAction::Reset(ResetBmc { how: ManagerReset::Graceful })).await;
+    let failure = run.failure.unwrap();
+    assert_eq!(failure.class.as_str(), "input", "{stored}");
+    assert!(took >= minutes(20), "{took:?}: {stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_may_be_silent_for_as_long_as_an_update_may_take() {
+    for (quirk, expected) in [(None, 60), (Some(7200), 120), (Some(600), 30)] {
+        let config = vendor("generic");
+        let (files, action) = order(&config, &[Component::Bmc]);
+        let bench = Bench::with_files(config, files).await;
+        if let Some(seconds) = quirk {
+            let quirks = json!({ "update_timeout_s": seconds }).as_object().cloned();
+            bench.change(|server| Server { quirks, ..server }).await;
+        }
+        bench.sim_bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(FlashFault::StayAway)));
+        let (run, took, stored) = timed(&bench, action).await;
+        let failure = run.failure.unwrap();
+        assert_eq!(failure.class.as_str(), "bmc_not_back", "{quirk:?}: {stored}");
+        let said = format!("not back after {expected} minutes");
+        assert!(failure.summary.contains(&said), "{}", failure.summary);
+        assert!(took >= minutes(expected), "{took:?}");
+    }
+}

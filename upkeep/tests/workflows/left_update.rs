@@ -1,0 +1,90 @@
+//! Updates that a run leaves to the BMC, and what later runs do: none of them cuts an update that still runs.
+
+use std::time::Duration;
+
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power};
+use serde_json::Value;
+
+use firmware::Component;
+use model::{Outcome, Run};
+use redfish::ManagerReset;
+use upkeep::UpkeepAction;
+use upkeep::order::{HardCycle, ResetBmc};
+
+use crate::firmware::{order, vendor};
+use crate::kit::{Bench, SERIAL};
+
+/// A bench whose BMC carries out an update that stays at 99 %, and that a run has left to it.
+async fn left_running() -> Bench {
+    let config = vendor("generic");
+    let (files, action) = order(&config, &[Component::Bios]);
+    let bench = Bench::with_files(config, files).await;
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(FlashFault::Hang)));
+    let (run, stored) = ended(&bench, action).await;
+    assert_eq!(class(&run), "update_stuck", "{stored}");
+    bench
+}
+
+async fn ended(bench: &Bench, action: UpkeepAction) -> (Run, String) {
+    let id = bench.order(action).await;
+    let run = bench.run_to_end(&bench.worker("w1"), id).await;
+    (run, bench.stored(id).await)
+}
+
+fn class(run: &Run) -> &str {
+    run.failure.as_ref().map_or("", |failure| failure.class.as_str())
+}
+
+/// The update in the record of the server.
+async fn recorded(bench: &Bench) -> Value {
+    let server = bench.store.server(&SERIAL.parse().unwrap()).await.unwrap().unwrap();
+    server.observed.map_or(Value::Null, |observed| observed["update"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_cycle_waits_for_an_update_that_was_left_running_and_follows_its_end() {
+    let bench = left_running().await;
+    assert_eq!(recorded(&bench).await["what"], "bios 99.1");
+    let before = bench.clock_now();
+    let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+    assert_eq!(class(&run), "update_running", "{stored}");
+    let summary = run.failure.unwrap().summary;
+    for said in ["bios 99.1", "99 %", "60 min", "nothing was changed"] {
+        assert!(summary.contains(said), "{said} is not in {summary}");
+    }
+    assert!(bench.clock_now().since(before) >= Duration::from_secs(3600), "it was waited for");
+    let end = bench.sim_bmc.snapshot();
+    assert_eq!((end.power, end.power_ons, bench.sim_bmc.is_flashing()), (Power::On, 0, true), "{stored}");
+
+    bench.sim_bmc.continue_update();
+    let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+    assert_eq!(run.outcome, Some(Outcome::Succeeded), "{stored}");
+    assert!(stored.contains("redfish.update-ended"), "{stored}");
+    assert_eq!((bench.sim_bmc.power_ons(), recorded(&bench).await), (1, Value::Null), "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_forced_restart_of_the_bmc_goes_over_an_update_that_hangs() {
+    let reset = |how| UpkeepAction::Reset(ResetBmc { how });
+    let bench = left_running().await;
+    let (run, stored) = ended(&bench, reset(ManagerReset::Graceful)).await;
+    assert_eq!((class(&run), bench.sim_bmc.manager_resets()), ("update_running", 0), "{stored}");
+    let (_, stored) = ended(&bench, reset(ManagerReset::Forced)).await;
+    assert_eq!(bench.sim_bmc.manager_resets(), 1, "{stored}");
+    assert!(stored.contains("redfish.update-overridden") && stored.contains("bios 99.1"), "{stored}");
+    assert_eq!(recorded(&bench).await, Value::Null, "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_vanished_is_read_three_times_before_power_is_changed() {
+    let bench = left_running().await;
+    // The restart of the BMC by hand ends its task.
+    bench.sim_bmc.reset_bmc();
+    let before = bench.calls.lock().unwrap().len();
+    let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+    assert_eq!(run.outcome, Some(Outcome::Succeeded), "{stored}");
+    let calls = bench.calls.lock().unwrap().clone();
+    let looks = calls[before..].iter().filter(|call| call.step == "power.identify").count();
+    assert_eq!(looks, 3, "{stored}");
+    assert_eq!(recorded(&bench).await, Value::Null, "{stored}");
+}

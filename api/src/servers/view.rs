@@ -51,7 +51,7 @@ pub(crate) struct ServerView {
     /// When the BMC responded last.
     #[schemars(with = "Option<types::Timestamp>")]
     last_seen: Option<Time>,
-    /// What the last discovery observed.
+    /// What the last discovery observed; `update` is an update of firmware that a job has left to the BMC.
     #[schemars(with = "Option<types::Object>")]
     observed: Option<Value>,
     /// What jobs have learned about the BMC.

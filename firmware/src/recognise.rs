@@ -4,6 +4,7 @@
 //!   member of the inventory                           component            by
 //!   "System ROM", id 2                                bios                 the words of firmware/components.txt in its name
 //!   "Management controller", related to a Manager     bmc                  the resource that it is related to
+//!   "Software Inventory", related to Systems/…/Bios   bios                 the resource that it is related to
 //!   "UEFI-Backup", "Previous-159-…"                   none                 it is stored, and does not run
 //! ```
 //!
@@ -11,16 +12,16 @@
 //! version the manager or the system itself shows. The ids of some BMCs contain the version and change with it; [`Installed::id`]
 //! is the id without the version.
 //!
-//! Invariants: no two entries have the same component and id; the result does not depend on the order of the members.
+//! Invariants: no two entries have the same component and id; the result does not depend on the order of the members; an inventory
+//! that was stored and read again has the same components.
 
 use std::collections::BTreeSet;
 
-use redfish::hardware::FirmwareEntry;
-use redfish::{FirmwareVersion, SoftwareItem};
+use redfish::{FirmwareVersion, Hardware, SoftwareItem};
 
 use crate::catalogue::component_of;
 use crate::identity::{Component, Model, Vendor};
-use crate::plan::Installed;
+use crate::plan::{Installed, ServerFirmware};
 
 /// Words in the id or name of an image that is stored and does not run.
 const STORED: [&str; 10] = [
@@ -36,10 +37,10 @@ const STORED: [&str; 10] = [
     "secondary",
 ];
 
-/// One member of a firmware inventory, however it was read.
+/// One member of a firmware inventory.
 #[derive(Clone, Debug, Default)]
 pub struct ShownFirmware {
-    /// The path of the member; `None` in a stored inventory.
+    /// The path of the member; `None` when an earlier version of the program stored it.
     pub uri: Option<String>,
     /// `Id`.
     pub id: String,
@@ -60,7 +61,7 @@ pub struct ShownFirmware {
 impl From<&SoftwareItem> for ShownFirmware {
     fn from(item: &SoftwareItem) -> Self {
         Self {
-            uri: Some(item.uri.clone()),
+            uri: Some(item.uri.clone()).filter(|uri| !uri.is_empty()),
             id: item.id.clone(),
             name: item.name.clone(),
             version: item.version.clone(),
@@ -72,19 +73,6 @@ impl From<&SoftwareItem> for ShownFirmware {
     }
 }
 
-impl From<&FirmwareEntry> for ShownFirmware {
-    fn from(entry: &FirmwareEntry) -> Self {
-        Self {
-            id: entry.id.clone(),
-            name: entry.name.clone(),
-            version: entry.version.as_deref().map(FirmwareVersion::from),
-            updateable: entry.updateable,
-            active: true,
-            ..Self::default()
-        }
-    }
-}
-
 /// The versions that the manager and the system show themselves.
 #[derive(Clone, Debug, Default)]
 pub struct OwnVersions {
@@ -92,6 +80,22 @@ pub struct OwnVersions {
     pub bmc: Option<FirmwareVersion>,
     /// Of the BIOS.
     pub bios: Option<FirmwareVersion>,
+}
+
+impl ServerFirmware {
+    /// The firmware in an inventory, read now or stored; `None` when it does not show vendor and model.
+    pub fn of(hardware: &Hardware) -> Option<Self> {
+        let shown: Vec<ShownFirmware> = hardware.firmware.iter().map(ShownFirmware::from).collect();
+        let own = OwnVersions {
+            bmc: hardware.manager.firmware_version.clone(),
+            bios: hardware.system.bios_version.as_deref().map(Into::into),
+        };
+        Some(Self {
+            vendor: hardware.system.manufacturer.as_deref()?.parse().ok()?,
+            model: hardware.system.model.as_deref()?.parse().ok()?,
+            installed: recognise(&shown, &own).into_iter().map(|one| one.installed).collect(),
+        })
+    }
 }
 
 /// A recognised firmware with the path under which it is updated.
@@ -196,7 +200,8 @@ fn component(item: &ShownFirmware) -> Option<Component> {
         .or_else(|| related("/Managers/").then_some(Component::Bmc))
         .or_else(|| {
             // A device of the system has a longer path than the system itself.
-            let system = |path: &String| path.contains("/Systems/") && path.matches('/').count() <= 4;
+            let of_system = |path: &str| path.contains("/Systems/") && path.matches('/').count() <= 4;
+            let system = |path: &String| of_system(path.strip_suffix("/Bios").unwrap_or(path));
             item.related.iter().any(system).then_some(Component::Bios)
         })
         .or_else(|| component_of(&[&item.id.replace(['_', '-'], " ")]))

@@ -9,9 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! - One read costs at most [`MAX_REQUESTS`] requests, and each list has at most [`MAX_ITEMS`] entries. What is left out for
-//!   that reason, or because a resource cannot be read, is named in [`Hardware::incomplete`]: a list that misses a part is
-//!   never shown as whole.
+//! - One read costs at most [`MAX_REQUESTS`] requests, and each list has at most [`MAX_ITEMS`] entries, the firmware as many as
+//!   [`Bmc::firmware_inventory`]. What is left out for that reason, or because a resource cannot be read, is named in
+//!   [`Hardware::incomplete`]: a list that misses a part is never shown as whole.
+//! - An entry of the firmware is the [`SoftwareItem`] that an update sees, so that a plan of a stored inventory is the plan of the
+//!   update.
 //! - Entries are sorted by id, so two reads of an unchanged machine are equal.
 //! - Nothing is changed. Text is bounded by the JSON layer.
 //!
@@ -22,10 +24,12 @@ use serde_json::{Map, Value};
 
 use crate::bmc::Bmc;
 use crate::collection::MAX_MEMBERS;
-use crate::discovery::SystemInfo;
+use crate::discovery::{Discovery, ManagerInfo};
 use crate::endpoint::SERVICE_ROOT;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::json::{self, Resource};
+use crate::update::{MAX_ITEMS as MAX_FIRMWARE, SoftwareItem};
+use crate::version::FirmwareVersion;
 
 const OPERATION: Operation = Operation::Inventory;
 /// The maximum of requests of one read.
@@ -39,6 +43,8 @@ pub const MAX_ITEMS: usize = 128;
 pub struct Hardware {
     /// Manufacturer, model and serial number of the system.
     pub system: SystemSummary,
+    /// Model and firmware of the manager; empty in an inventory of an earlier version of this program.
+    pub manager: ManagerSummary,
     /// The processors.
     pub processors: Vec<Processor>,
     /// The memory modules.
@@ -50,7 +56,7 @@ pub struct Hardware {
     /// The power supplies.
     pub power_supplies: Vec<PowerSupply>,
     /// The firmware inventory.
-    pub firmware: Vec<FirmwareEntry>,
+    pub firmware: Vec<SoftwareItem>,
     /// The parts that could not be read whole, each with the reason.
     pub incomplete: Vec<String>,
 }
@@ -73,6 +79,16 @@ pub struct SystemSummary {
     pub asset_tag: Option<String>,
     /// `MemorySummary.TotalSystemMemoryGiB`.
     pub memory_gib: Option<u64>,
+}
+
+/// What the manager resource itself shows.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct ManagerSummary {
+    /// `Model`.
+    pub model: Option<String>,
+    /// `FirmwareVersion`.
+    pub firmware_version: Option<FirmwareVersion>,
 }
 
 /// A processor.
@@ -175,31 +191,18 @@ pub struct PowerSupply {
     pub health: Option<String>,
 }
 
-/// An entry of the firmware inventory.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
-pub struct FirmwareEntry {
-    /// `Id`.
-    pub id: String,
-    /// `Name`.
-    pub name: Option<String>,
-    /// `Version`.
-    pub version: Option<String>,
-    /// `Updateable`.
-    pub updateable: Option<bool>,
-}
-
 impl Bmc {
     /// Reads what the server is made of. A part that the BMC does not show, or cannot show now, is left out and named.
     ///
     /// # Errors
     ///
     /// When the BMC does not respond, rejects the credentials, or does not show the system.
-    pub async fn hardware(&self, system: &SystemInfo) -> Result<Hardware, RedfishError> {
+    pub async fn hardware(&self, found: &Discovery) -> Result<Hardware, RedfishError> {
         let mut reader = Reader { bmc: self, left: MAX_REQUESTS, incomplete: Vec::new() };
         let _first = reader.spend();
-        let root = self.core.read(OPERATION, &system.uri).await?;
-        let mut found = Hardware { system: SystemSummary::of(&root), ..Hardware::default() };
+        let root = self.core.read(OPERATION, &found.system.uri).await?;
+        let manager = found.manager.as_ref().map(ManagerSummary::of).unwrap_or_default();
+        let mut found = Hardware { system: SystemSummary::of(&root), manager, ..Hardware::default() };
         found.processors = reader.list(&root.fields, "Processors", "processors", processor).await?;
         found.memory = reader.list(&root.fields, "Memory", "memory", memory_module).await?;
         found.drives = reader.drives(&root.fields).await?;
@@ -272,20 +275,22 @@ impl Reader<'_> {
         read: fn(&Resource) -> Option<T>,
     ) -> Result<Vec<T>, RedfishError> {
         let Some(path) = json::link(fields, name) else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for resource in self.resources(part, &path).await? {
-            found.extend(read(&resource));
-        }
-        Ok(found)
+        let resources = self.resources(part, &path, MAX_MEMBERS).await?;
+        Ok(resources.iter().filter_map(read).collect())
     }
 
-    /// The members of a collection, with their contents.
-    async fn resources(&mut self, part: &str, path: &str) -> Result<Vec<Resource>, RedfishError> {
+    /// The first members of a collection, `most` of them, with their contents.
+    async fn resources(
+        &mut self,
+        part: &str,
+        path: &str,
+        most: usize,
+    ) -> Result<Vec<Resource>, RedfishError> {
         if !self.spend() {
             self.leave_out(part, format_args!("more than {MAX_REQUESTS} requests"));
             return Ok(Vec::new());
         }
-        let members = match self.bmc.core.members(OPERATION, path).await {
+        let members = match self.bmc.core.members_up_to(OPERATION, path, most).await {
             Ok(members) => members,
             Err(error) if is_left_out(&error.kind) => {
                 self.leave_out(part, format_args!("{path}: {}", error.kind));
@@ -293,8 +298,8 @@ impl Reader<'_> {
             }
             Err(error) => return Err(error),
         };
-        if members.len() >= MAX_MEMBERS {
-            self.leave_out(part, format_args!("only the first {MAX_MEMBERS} entries are read"));
+        if members.len() >= most {
+            self.leave_out(part, format_args!("only the first {most} entries are read"));
         }
         let mut found = Vec::new();
         for member in members {
@@ -310,7 +315,7 @@ impl Reader<'_> {
         const PART: &str = "drives";
         let mut found = Vec::new();
         let Some(storage) = json::link(system, "Storage") else { return self.simple_storage(system).await };
-        for unit in self.resources(PART, &storage).await? {
+        for unit in self.resources(PART, &storage, MAX_MEMBERS).await? {
             let unit_id = json::word(&unit.fields, "Id").unwrap_or_default();
             for path in json::links(&unit.fields, "Drives") {
                 if found.len() == MAX_ITEMS {
@@ -333,7 +338,7 @@ impl Reader<'_> {
     async fn simple_storage(&mut self, system: &Map<String, Value>) -> Result<Vec<Drive>, RedfishError> {
         let Some(path) = json::link(system, "SimpleStorage") else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        for unit in self.resources("drives", &path).await? {
+        for unit in self.resources("drives", &path, MAX_MEMBERS).await? {
             let unit_id = json::word(&unit.fields, "Id").unwrap_or_default();
             let devices = unit.fields.get("Devices").and_then(Value::as_array);
             let devices = devices.into_iter().flatten().filter_map(Value::as_object);
@@ -370,12 +375,14 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    async fn firmware(&mut self) -> Result<Vec<FirmwareEntry>, RedfishError> {
+    async fn firmware(&mut self) -> Result<Vec<SoftwareItem>, RedfishError> {
         const PART: &str = "firmware";
         let Some(root) = self.one(PART, SERVICE_ROOT).await? else { return Ok(Vec::new()) };
         let Some(path) = json::link(&root.fields, "UpdateService") else { return Ok(Vec::new()) };
         let Some(service) = self.one(PART, &path).await? else { return Ok(Vec::new()) };
-        self.list(&service.fields, "FirmwareInventory", PART, firmware_entry).await
+        let Some(path) = json::link(&service.fields, "FirmwareInventory") else { return Ok(Vec::new()) };
+        let resources = self.resources(PART, &path, MAX_FIRMWARE).await?;
+        Ok(resources.iter().map(SoftwareItem::of).collect())
     }
 }
 
@@ -406,6 +413,12 @@ impl SystemSummary {
             asset_tag: word("AssetTag"),
             memory_gib: memory.and_then(|memory| number(memory, "TotalSystemMemoryGiB")),
         }
+    }
+}
+
+impl ManagerSummary {
+    fn of(manager: &ManagerInfo) -> Self {
+        Self { model: manager.model.clone(), firmware_version: manager.firmware.clone() }
     }
 }
 
@@ -497,16 +510,6 @@ fn supply_of(fields: &Map<String, Value>) -> PowerSupply {
         state: status(fields, "State"),
         health: status(fields, "Health"),
     }
-}
-
-fn firmware_entry(resource: &Resource) -> Option<FirmwareEntry> {
-    let fields = &resource.fields;
-    Some(FirmwareEntry {
-        id: id(fields),
-        name: json::word(fields, "Name"),
-        version: json::word(fields, "Version"),
-        updateable: json::flag(fields, "Updateable"),
-    })
 }
 
 #[cfg(test)]

@@ -9,11 +9,15 @@
 use std::collections::BTreeMap;
 
 use redfish::Hardware;
+use redfish::hardware::ManagerSummary;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Members that change without a change of the hardware.
 const VOLATILE: [&str; 2] = ["link", "speed_mbps"];
+
+/// Members of an entry of the firmware by which a BMC describes it. Their versions are compared.
+const OF_FIRMWARE: [&str; 6] = ["uri", "software_id", "manufacturer", "release_date", "state", "related"];
 
 /// The parts that are lists, by their member in [`Hardware`], with the word for one entry.
 const PARTS: [(&str, &str); 6] = [
@@ -31,6 +35,13 @@ pub fn between(before: &Hardware, now: &Hardware) -> Vec<String> {
     let mut changes = Vec::new();
     if let (Some(before), Some(now)) = (member(&before_json, "system"), member(&now_json, "system")) {
         changes.extend(members("system", before, now));
+    }
+    // An inventory of an earlier version of the program has no manager.
+    let has_manager = before.manager != ManagerSummary::default();
+    if let (true, Some(before), Some(now)) =
+        (has_manager, member(&before_json, "manager"), member(&now_json, "manager"))
+    {
+        changes.extend(members("manager", before, now));
     }
     let is_whole = |hardware: &Hardware, part: &str| {
         !hardware.incomplete.iter().any(|why| why.split(':').next() == Some(part))
@@ -110,7 +121,9 @@ fn members(what: &str, before: &Map<String, Value>, now: &Map<String, Value>) ->
         Some(other) => other.to_string(),
     };
     let changed = before.iter().filter(|(name, value)| {
-        !VOLATILE.contains(&name.as_str()) && now.get(*name).unwrap_or(&Value::Null) != *value
+        let name = name.as_str();
+        let describes = VOLATILE.contains(&name) || OF_FIRMWARE.contains(&name) && before.contains_key("uri");
+        !describes && now.get(name).unwrap_or(&Value::Null) != *value
     });
     changed
         .map(|(name, value)| {
@@ -157,6 +170,30 @@ mod tests {
         let before = Hardware { drives: vec![drive("1/0", "A")], ..Hardware::default() };
         let incomplete = vec!["drives: /redfish/v1/x: not found".to_owned()];
         assert!(between(&before, &Hardware { incomplete, ..Hardware::default() }).is_empty());
+    }
+
+    #[test]
+    fn an_inventory_of_an_earlier_version_of_the_program_differs_only_in_what_it_shows() {
+        let before = serde_json::json!({ "firmware": [
+            { "id": "BIOS", "name": "BIOS", "version": "1.0", "updateable": true },
+            { "id": "BMC", "name": "BMC", "version": "2.0", "updateable": true },
+        ]});
+        let before: Hardware = serde_json::from_value(before).unwrap();
+        let mut now = before.clone();
+        now.manager.firmware_version = Some("2.0".into());
+        for item in &mut now.firmware {
+            item.uri = format!("/redfish/v1/UpdateService/FirmwareInventory/{}", item.id);
+            item.state = Some("Enabled".to_owned());
+            item.related = vec!["/redfish/v1/Systems/1".to_owned()];
+        }
+        assert!(between(&before, &now).is_empty(), "{:?}", between(&before, &now));
+        let mut later = now.clone();
+        later.firmware[0].version = Some("1.1".into());
+        later.manager.firmware_version = Some("2.1".into());
+        assert_eq!(
+            between(&now, &later),
+            ["manager: firmware_version was 2.0, is 2.1", "firmware BIOS: version was 1.0, is 1.1"]
+        );
     }
 
     #[test]

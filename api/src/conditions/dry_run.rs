@@ -1,5 +1,5 @@
 //! `POST /api/v1/servers/{serial}/condition?dry_run=true`: what a condition would do. Nothing is written and nothing is changed on
-//! a BMC; for settings of the BIOS it is read.
+//! a BMC; for settings of the BIOS it is read, so that their preview needs the permission to operate.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -46,6 +46,9 @@ pub(crate) struct PreviewView {
     settings: Option<Vec<SettingView>>,
     /// Why there is no plan.
     plan_missing: Option<String>,
+    /// For `firmwareInstall`: when the BMC was read whose inventory `plan` is made of; null when it was not.
+    #[schemars(with = "Option<types::Timestamp>")]
+    inventory_read_at: Option<Time>,
     /// The job that has the server now; the condition waits for its end.
     #[schemars(with = "Option<types::JobId>")]
     waits_for: Option<RunId>,
@@ -149,7 +152,9 @@ pub(super) async fn respond(
         (None, None) => None,
     };
     let (parameters, does) = (order.input.action.parameters(), order.input.action.sentence());
-    let (plan, plan_missing) = match firmware::preview(api, &serial, &order.input.action).await? {
+    let stored = firmware::preview(api, &serial, &order.input.action).await?;
+    let inventory_read_at = stored.as_ref().and_then(|stored| stored.read_at);
+    let (plan, plan_missing) = match stored.map(|stored| stored.items) {
         Some(Ok(items)) => (Some(items.into_iter().map(PlanView::from).collect()), None),
         Some(Err(why)) => (None, Some(why)),
         None => (None, None),
@@ -174,6 +179,7 @@ pub(super) async fn respond(
         plan,
         settings,
         plan_missing,
+        inventory_read_at,
         gates,
         priority: run.priority,
         deadline_at: run.deadline_at,

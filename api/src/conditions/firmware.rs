@@ -12,8 +12,8 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::firmware::{files_exist, no_set, set_of, unknown_set};
-use firmware::{FirmwareSet, OwnVersions, ServerFirmware, ShownFirmware, recognise};
-use model::Serial;
+use firmware::{FirmwareSet, ServerFirmware};
+use model::{Serial, Time};
 use redfish::Hardware;
 use serde::Deserialize as _;
 use store::ServerHardware;
@@ -67,30 +67,31 @@ async fn fitting(
 
 /// The firmware in a stored inventory; `None` when it does not show vendor and model.
 fn installed(stored: &ServerHardware) -> Option<ServerFirmware> {
-    let hardware = Hardware::deserialize(&stored.hardware).ok()?;
-    let shown: Vec<ShownFirmware> = hardware.firmware.iter().map(ShownFirmware::from).collect();
-    let bios = hardware.system.bios_version.as_deref().map(Into::into);
-    let own = OwnVersions { bmc: None, bios };
-    Some(ServerFirmware {
-        vendor: hardware.system.manufacturer?.parse().ok()?,
-        model: hardware.system.model?.parse().ok()?,
-        installed: recognise(&shown, &own).into_iter().map(|one| one.installed).collect(),
-    })
+    ServerFirmware::of(&Hardware::deserialize(&stored.hardware).ok()?)
 }
 
-/// The plan of an order for the stored inventory, or why there is none; `None` for an order that installs nothing.
+/// The plan of an order for the stored inventory.
+pub(super) struct StoredPlan {
+    /// When the BMC was read; `None` when it was not.
+    pub(super) read_at: Option<Time>,
+    /// The components, or why there is no plan.
+    pub(super) items: Result<Vec<PlanItem>, String>,
+}
+
+/// The plan of an order; `None` for an order that installs nothing.
 pub(super) async fn preview(
     api: &Api,
     server: &Serial,
     action: &UpkeepAction,
-) -> Result<Option<Result<Vec<PlanItem>, String>>, ApiError> {
+) -> Result<Option<StoredPlan>, ApiError> {
     let UpkeepAction::Firmware(order) = action else { return Ok(None) };
     let known = api.store().server_hardware(server).await?;
-    Ok(Some(match known.as_ref().and_then(installed) {
+    let items = match known.as_ref().and_then(installed) {
         Some(installed) => upkeep::planned(order, &installed),
         None => Err(format!(
             "the inventory of the server is not known; `shoal server inventory {server} --refresh` reads it, then the plan can \
              be shown"
         )),
-    }))
+    };
+    Ok(Some(StoredPlan { read_at: known.map(|known| known.read_at), items }))
 }

@@ -1,8 +1,9 @@
 //! Which member of an inventory is which component.
 
-use redfish::SoftwareItem;
+use redfish::{Hardware, SoftwareItem};
+use serde_json::json;
 
-use crate::{Component, OwnVersions, ShownFirmware, recognise};
+use crate::{Component, OwnVersions, ServerFirmware, ShownFirmware, recognise};
 
 fn shown(id: &str, name: &str, version: &str, related: &[&str]) -> ShownFirmware {
     ShownFirmware {
@@ -23,6 +24,7 @@ fn found(items: &[ShownFirmware], own: &OwnVersions) -> Vec<(Component, String, 
 
 const MANAGER: &str = "/redfish/v1/Managers/1";
 const SYSTEM: &str = "/redfish/v1/Systems/1";
+const BIOS: &str = "/redfish/v1/Systems/system/Bios";
 
 #[test]
 fn names_ids_and_related_resources_name_the_component() {
@@ -40,6 +42,8 @@ fn names_ids_and_related_resources_name_the_component() {
         ("1", "iLO 6", None, Component::Bmc, "1"),
         ("BMC", "Management controller", Some(MANAGER), Component::Bmc, "BMC"),
         ("bios_active", "Host image", Some(SYSTEM), Component::Bios, "bios_active"),
+        ("1a2b3c4d", "Software Inventory", Some(MANAGER), Component::Bmc, "1a2b3c4d"),
+        ("5e6f7a8b", "Software Inventory", Some(BIOS), Component::Bios, "5e6f7a8b"),
         ("UEFI", "UEFI firmware", None, Component::Bios, "UEFI"),
         ("FW_CPLD_0", "CPLD", None, Component::Cpld, "FW_CPLD_0"),
         ("NIC1", "Network adapter", None, Component::Nic, "NIC1"),
@@ -105,4 +109,63 @@ fn two_devices_of_one_kind_keep_different_ids_after_an_update() {
         ..SoftwareItem::default()
     };
     assert_eq!(found(&[ShownFirmware::from(&stored)], &own), []);
+}
+
+/// The firmware of a stored inventory: component, id, version, and the vendor of a device.
+fn stored(hardware: serde_json::Value) -> Vec<(Component, String, Option<String>, Option<String>)> {
+    let hardware: Hardware = serde_json::from_value(hardware).unwrap();
+    let all = ServerFirmware::of(&hardware).unwrap().installed.into_iter();
+    all.map(|one| {
+        let version = one.version.map(|version| version.to_string());
+        (one.component, one.id, version, one.vendor.map(|vendor| vendor.to_string()))
+    })
+    .collect()
+}
+
+#[test]
+fn a_stored_inventory_has_the_components_that_the_bmc_showed() {
+    let item = |id: &str, version: &str, related: &str, state: &str| {
+        json!({
+            "uri": format!("/redfish/v1/UpdateService/FirmwareInventory/{id}"), "id": id, "name": "Software Inventory",
+            "version": version, "updateable": true, "related": [related], "state": state,
+        })
+    };
+    let nic =
+        json!({ "id": "NIC1", "name": "Network adapter", "version": "22.1", "manufacturer": "Contoso" });
+    let found = stored(json!({
+        "system": { "manufacturer": "OpenBMC", "model": "Witherspoon", "bios_version": "2.8" },
+        "manager": { "firmware_version": "2.16.0" },
+        "firmware": [
+            item("1a", "2.15.0", MANAGER, "Enabled"),
+            item("2b", "2.16.0", MANAGER, "Enabled"),
+            item("3c", "2.9", BIOS, "StandbySpare"),
+            item("4d", "2.8", BIOS, "Enabled"),
+            nic,
+        ],
+    }));
+    let one = |component, id: &str, version: &str, vendor: Option<&str>| {
+        (component, id.to_owned(), Some(version.to_owned()), vendor.map(str::to_owned))
+    };
+    assert_eq!(
+        found,
+        [
+            one(Component::Bmc, "2b", "2.16.0", None),
+            one(Component::Bios, "4d", "2.8", None),
+            one(Component::Nic, "NIC1", "22.1", Some("contoso")),
+        ]
+    );
+}
+
+#[test]
+fn an_inventory_that_an_earlier_version_of_the_program_stored_is_read() {
+    let found = stored(json!({
+        "system": { "manufacturer": "Dell Inc.", "model": "PowerEdge R640", "bios_version": "2.8" },
+        "firmware": [
+            { "id": "BMC", "name": "BMC", "version": "7.0", "updateable": true },
+            { "id": "Previous-159-2.7", "name": "BIOS", "version": "2.7", "updateable": true },
+        ],
+    }));
+    let shown: Vec<(Component, Option<String>)> =
+        found.into_iter().map(|(component, _, version, _)| (component, version)).collect();
+    assert_eq!(shown, [(Component::Bmc, Some("7.0".to_owned())), (Component::Bios, Some("2.8".to_owned()))]);
 }

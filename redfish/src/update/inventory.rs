@@ -19,10 +19,11 @@ use crate::version::FirmwareVersion;
 
 const OPERATION: Operation = Operation::UpdateService;
 /// Maximum number of members that are read.
-const MAX_ITEMS: usize = 256;
+pub(crate) const MAX_ITEMS: usize = 256;
 
-/// One member of an inventory.
+/// One member of an inventory. A stored one of an earlier version of this program has only some of it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
 pub struct SoftwareItem {
     /// Path of the member: the value for `Targets`.
     pub uri: String,

@@ -35,6 +35,7 @@ pub use handle::{
     PreparedUpdate, PushOptions, SecondRequest, StagedUpload, StoredFormat, UpdateHandle, UpdateRequest,
     UpdateStart,
 };
+pub(crate) use inventory::MAX_ITEMS;
 pub use inventory::{SoftwareInventory, SoftwareItem};
 pub(crate) use poll::describe;
 pub use poll::{UpdatePoll, UpdateState};

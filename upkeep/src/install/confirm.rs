@@ -49,7 +49,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         let next = "order the installation again; compare the versions of the set with what the vendor says about their order";
         return Err(StepError::fail(failure(names::class::VERSION_UNCHANGED, STEP, summary, next)));
     }
-    let hardware = connected.bmc.hardware(&found.discovery.system).await.map_err(failed)?;
+    let hardware = connected.bmc.hardware(&found.discovery).await.map_err(failed)?;
     let what: Vec<String> =
         installs.iter().map(|item| format!("{} (was {})", item.what(), item.version_now())).collect();
     let summary = format!("installed {}", what.join(", "));

@@ -161,7 +161,9 @@ fn good(current: &Current, verified: Verified) -> StepReport {
     let message =
         format!("{what} is installed (it was {}), read {GOOD_READS} times", current.item.version_now());
     let event = NewEvent::info("firmware.verified", message).with(
-        json!({ "component": current.item.component, "was": current.item.now, "is": verified.version }),
+        json!({
+            "component": current.item.component, "id": current.item.id, "was": current.item.now, "is": verified.version,
+        }),
     );
     StepReport::done().with_output(json!(verified)).event(event)
 }

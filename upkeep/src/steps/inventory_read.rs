@@ -21,7 +21,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let selector = SystemSelector::serial(serial.as_str());
     let discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
     let unverified = identity::verify(STEP, &connected.server, &discovery)?;
-    let hardware = connected.bmc.hardware(&discovery.system).await.map_err(failed)?;
+    let hardware = connected.bmc.hardware(&discovery).await.map_err(failed)?;
     let before = services.hardware.hardware(&serial).await.map_err(|why| unavailable(STEP, &why))?;
     // A stored inventory of another version of the program is replaced without a comparison.
     let before = before.and_then(|stored| Hardware::deserialize(&stored).ok());

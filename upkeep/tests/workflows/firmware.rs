@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab_bmc::{Component as Kind, Power, SimBmcConfig, VENDORS, firmware_image};
-use serde_json::json;
+use lab_bmc::{Component as Kind, FirmwareItem, Power, SimBmcConfig, VENDORS, firmware_image};
+use redfish::Hardware;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use bmc::test_support::PASSWORD;
-use firmware::{Component, Entry, FirmwareFile, Sha256Digest};
-use model::Outcome;
+use firmware::{Component, Entry, FirmwareFile, ServerFirmware, Sha256Digest};
+use model::{Outcome, RunId};
 use upkeep::{ConditionKind, UpkeepAction};
 
 use crate::kit::{Bench, Files, Reported, SERIAL};
@@ -107,6 +109,71 @@ async fn a_component_of_any_vendor_costs_at_most_thirty_requests_beside_the_poll
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A file for a device of another maker than the server.
+fn of_another_maker(digest: &str) -> Entry {
+    let models = BTreeSet::from(["Network adapter".parse().unwrap()]);
+    let of = ("Contoso".parse().unwrap(), models, Component::Nic);
+    let sha256 = Sha256Digest::new(Sha256::digest(digest).into());
+    let file = FirmwareFile::new(of, NEW, ("nic.bin".parse().unwrap(), sha256, 7)).unwrap();
+    Entry { repository: "firmware/contoso/nic".to_owned(), digest: digest.to_owned(), file }
+}
+
+/// The plan of a run that has ended.
+async fn plan_of(bench: &Bench, id: RunId) -> Value {
+    let snapshot = bench.store.snapshot(id).await.unwrap().unwrap();
+    let plan = snapshot.steps.iter().find(|record| record.name.to_string() == "firmware.plan");
+    plan.map(|record| record.output["items"].clone()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_of_the_stored_inventory_is_that_of_the_run_for_every_vendor() {
+    let all = VENDORS.iter().map(|known| (known.name, vendor(known.name)));
+    let mut checked = 0;
+    for (name, mut config) in all.filter(|(_, config)| config.update.takes_images()) {
+        let components = components(&config);
+        if config.identity.model.is_empty() {
+            continue;
+        }
+        // A device of another maker, and an image that is stored and does not run.
+        let nic = FirmwareItem {
+            id: "NIC9".to_owned(),
+            name: "Network adapter".to_owned(),
+            version: "22.1".to_owned(),
+            updateable: true,
+            manufacturer: Some("Contoso".to_owned()),
+            ..FirmwareItem::default()
+        };
+        let spare = FirmwareItem {
+            id: "BIOS-B".to_owned(),
+            name: "BIOS".to_owned(),
+            version: NEW.to_owned(),
+            state: Some("StandbySpare".to_owned()),
+            ..FirmwareItem::default()
+        };
+        config.service.firmware.extend([nic, spare]);
+        let (files, action) = order(&config, &components);
+        let UpkeepAction::Firmware(mut install) = action else { panic!("another action") };
+        install.files.push(of_another_maker(&format!("sha256:{}", "7".repeat(64))));
+        let bench = Bench::with_files(config, files).await;
+        let read = UpkeepAction::of(ConditionKind::InventoryOob, json!({})).unwrap();
+        let read = bench.order(read).await;
+        let run = bench.run_to_end(&bench.worker("w1"), read).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{name}: {}", bench.stored(read).await);
+        let stored = bench.store.server_hardware(&SERIAL.parse().unwrap()).await.unwrap().unwrap();
+        let shown = ServerFirmware::of(&Hardware::deserialize(&stored.hardware).unwrap()).unwrap();
+        let preview = json!(upkeep::planned(&install, &shown).unwrap());
+        let id = bench.order(UpkeepAction::Firmware(install)).await;
+        bench.run_to_end(&bench.worker("w1"), id).await;
+        assert_eq!(preview, plan_of(&bench, id).await, "{name}: {}", bench.stored(id).await);
+        let decisions: Vec<&str> =
+            preview.as_array().unwrap().iter().map(|item| item["decision"].as_str().unwrap()).collect();
+        let installs = decisions.iter().filter(|decision| **decision == "install").count();
+        assert!(installs > components.len() && installs == decisions.len(), "{name}: {preview:#}");
+        checked += 1;
+    }
+    assert!(checked > 15, "only {checked} vendors take images");
 }
 
 /// Whether a call only looked: how far the update is, which version is installed, or whether a wait has ended.

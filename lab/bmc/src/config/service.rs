@@ -110,7 +110,7 @@ impl Default for ServicePolicy {
 }
 
 /// One member of the firmware inventory.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirmwareItem {
     /// `Id` of the member.
@@ -125,6 +125,15 @@ pub struct FirmwareItem {
     /// What the member is.
     #[serde(default)]
     pub component: Component,
+    /// `Manufacturer` of the member.
+    #[serde(default)]
+    pub manufacturer: Option<String>,
+    /// `Status.State` of the member.
+    #[serde(default)]
+    pub state: Option<String>,
+    /// The last segment of its `RelatedItem`, such as `Bios`, when it is below the system and not the system itself.
+    #[serde(default)]
+    pub related: Option<String>,
 }
 
 /// A system that is not the host: a baseboard, an accelerator tray.

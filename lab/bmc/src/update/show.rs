@@ -142,7 +142,16 @@ impl View<'_> {
             Component::Device => None,
         };
         if let Some(related) = related.filter(|_| self.config.update.takes_images()) {
-            body["RelatedItem"] = json!([self.link(&related)]);
+            body["RelatedItem"] = match &item.related {
+                Some(below) => json!([{ "@odata.id": format!("{}/{below}", self.uri(&related)) }]),
+                None => json!([self.link(&related)]),
+            };
+        }
+        if let Some(manufacturer) = &item.manufacturer {
+            body["Manufacturer"] = json!(manufacturer);
+        }
+        if let Some(state) = &item.state {
+            body["Status"] = json!({ "State": state, "Health": "OK" });
         }
         Some(body)
     }

@@ -65,14 +65,14 @@ pub(super) async fn fill(world: &World) -> Result<(), StoreError> {
 /// One to three components of a server: as a firmware set names it, and as its BMC does.
 fn components(bmc: &SimBmc, rng: &WorldRng) -> Vec<(Component, String)> {
     let of = |kind: Kind| bmc.config().service.firmware.iter().find(move |item| item.component == kind);
-    let device = |name: &str| match name.to_ascii_lowercase() {
-        name if name.contains("cpld") => Component::Cpld,
+    let device = |id: &str| match id.to_ascii_lowercase() {
+        id if id.contains("cpld") => Component::Cpld,
         _ => Component::Nic,
     };
     let all: Vec<(Component, String)> = [
         of(Kind::Bmc).map(|_| (Component::Bmc, "bmc".to_owned())),
         of(Kind::Bios).map(|_| (Component::Bios, "bios".to_owned())),
-        of(Kind::Device).map(|item| (device(&item.name), item.id.clone())),
+        of(Kind::Device).map(|item| (device(&item.id), item.id.clone())),
     ]
     .into_iter()
     .flatten()

@@ -5,7 +5,8 @@
 //!         words of the command, then options and values ──> clap
 //! ```
 //!
-//! A text that names a command without an argument refers to it; with an argument it is a line to type, and clap must accept it.
+//! A text that names a command without an argument refers to it; with an argument it is a line to type, and clap must accept it. What
+//! stands in backticks names a command with every word.
 
 use std::path::{Path, PathBuf};
 
@@ -60,8 +61,8 @@ fn is_value(word: &str) -> bool {
 }
 
 /// The words of the command at the beginning of a text, and whether it has an argument. Without a command there is no word but the
-/// first.
-fn line(root: &Command, text: &str) -> (Vec<String>, bool) {
+/// first. `opened` says that a backtick is before the text.
+fn line(root: &Command, text: &str, opened: bool) -> (Vec<String>, bool) {
     let end = text.find(['`', '"', '\n', ',', ';', '<']).unwrap_or(text.len());
     let whole = text[end..].starts_with('`');
     let mut command = root;
@@ -71,6 +72,10 @@ fn line(root: &Command, text: &str) -> (Vec<String>, bool) {
         let is_option = word.starts_with('-') && word.len() > 1;
         match command.find_subcommand(word).filter(|_| !given) {
             Some(inner) => command = inner,
+            // The group has no such command.
+            None if opened && whole && !is_option && !is_value(word) && command.has_subcommands() => {
+                given = true
+            }
             None if words.len() == 1 => break,
             None if is_option || is_value(word) || value_of_option || whole && given => given = true,
             None => break,
@@ -137,7 +142,8 @@ fn every_command_that_a_text_names_is_one_that_the_program_has() {
         let text = texts(&std::fs::read_to_string(&file).unwrap());
         for (at, _) in text.match_indices("shoal ") {
             let quoted = text[..at].chars().next_back().is_none_or(|c| " `\"(>".contains(c));
-            let (words, given) = line(&root_command, &text[at + "shoal ".len()..]);
+            let opened = text[..at].ends_with('`');
+            let (words, given) = line(&root_command, &text[at + "shoal ".len()..], opened);
             if !quoted || words.len() < 2 {
                 continue;
             }
@@ -161,8 +167,12 @@ fn a_line_that_clap_refuses_is_found() {
         ("batch continue {} starts them now", false),
         ("job cancel ID --nonsense;", true),
         ("server update {serial} --tls pinned --bmc-password-stdin`", false),
+        ("firmware import`", true),
+        ("firmware set import`", false),
+        ("firmwares list`", true),
+        ("firmware …`", false),
     ] {
-        let (words, given) = line(&root, text);
+        let (words, given) = line(&root, text, true);
         assert_eq!(wrong(&root, &words, given).is_some(), is_wrong, "{text}: {words:?}");
     }
 }

@@ -101,7 +101,7 @@ impl TableView {
                 files.firmware.iter().take(SHOWN).map(file_cells).collect(),
             )
             .note(note)
-            .or("No file yet. `shoal firmware add` brings one in, `shoal firmware import` a vendor’s catalogue."),
+            .or("No file yet. `shoal firmware add` brings one in, `shoal firmware set import` a vendor’s catalogue."),
         ];
         if !files.unusable.is_empty() {
             let row = |one: &crate::data::UnusableFirmwareJson| {

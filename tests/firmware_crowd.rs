@@ -6,7 +6,8 @@
 //!                      <── upload of one 64 MB image each ──────  the other way
 //! ```
 //!
-//! The promise: an open image is one descriptor of its file for each BMC, and nothing of it is copied into memory.
+//! The promise: an open image is one descriptor of its file for each BMC, and nothing of it is copied into memory. For 100 BMCs the
+//! process grew by 162 MB: connections, TLS and buffers, of which a BMC has its own.
 
 #![allow(clippy::print_stdout, reason = "the measured figures are for the reader of the run")]
 
@@ -151,6 +152,19 @@ async fn crowd(vendor: &str, servers: usize) -> (Held, Held) {
     (idle, peak)
 }
 
+/// The memory by which the process may grow: what every run costs, and connections and buffers for each BMC.
+fn most_growth(servers: usize) -> u64 {
+    50_000_000 + 2_000_000 * servers as u64
+}
+
+/// Judges one file of an image for each BMC, and no copy in memory.
+fn judge(servers: usize, (idle, peak): (Held, Held)) {
+    assert!(peak.images > idle.images, "no open file of an image was seen: {idle:?} {peak:?}");
+    assert!(peak.images - idle.images <= servers, "one open file of an image for each BMC: {peak:?}");
+    let (grown, most) = (peak.memory - idle.memory, most_growth(servers));
+    assert!(grown < most, "the images are not in memory: it grew by {grown} of {most} bytes");
+}
+
 fn servers() -> usize {
     std::env::var("CROWD_SERVERS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
 }
@@ -159,18 +173,12 @@ fn servers() -> usize {
 #[ignore = "minutes: CROWD_SERVERS (100) BMCs read 64 MB each; run by .ci/long"]
 async fn an_image_that_many_bmcs_read_costs_one_file_each_and_no_copy() {
     let servers = servers();
-    let (idle, peak) = crowd("fujitsu-irmc", servers).await;
-    assert!(peak.images - idle.images <= servers, "one open file of an image for each BMC: {peak:?}");
-    let grown = peak.memory - idle.memory;
-    assert!(grown < IMAGE as u64 * servers as u64 / 10, "the images are not in memory: {grown} bytes");
+    judge(servers, crowd("fujitsu-irmc", servers).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes: 64 MB are uploaded to CROWD_SERVERS (100) BMCs; run by .ci/long"]
 async fn an_image_that_is_uploaded_to_many_bmcs_costs_one_file_each_and_no_copy() {
     let servers = servers();
-    let (idle, peak) = crowd("generic", servers).await;
-    assert!(peak.images - idle.images <= servers, "one open file of an image for each BMC: {peak:?}");
-    let grown = peak.memory - idle.memory;
-    assert!(grown < IMAGE as u64 * servers as u64 / 10, "the images are not in memory: {grown} bytes");
+    judge(servers, crowd("generic", servers).await);
 }

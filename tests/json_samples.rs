@@ -100,7 +100,9 @@ const WALK: &[Sample] = &[
     ok("firmware set show", "firmware set show spring"),
     ok("firmware set match", "firmware set match --vendor contoso --model M1"),
     ok("firmware plan", "firmware plan CLI-1 --set spring"),
+    Sample { command: "firmware drift", arguments: "firmware drift CLI-1 --set spring", code: 7 },
     ok("firmware install", "firmware install CLI-1 --set spring --dry-run"),
+    ok("firmware history", "firmware history CLI-1"),
     // Accounts.
     ok("user add", "user add ann --role operator --password-file $SECRET"),
     ok("user role", "user role ann viewer"),
@@ -189,6 +191,18 @@ async fn every_command_that_shows_something_has_the_json_of_its_sample() {
         if *command == "job retry" {
             // A job is retried when its cleanup has ended.
             scene.complete_skipping(&words["$OPEN"]).await;
+        }
+        let condition = match *command {
+            "firmware plan" => Some(json!({ "kind": "inventoryOOB" })),
+            // The set is for another model, so the job ends with its plan.
+            "firmware history" => {
+                Some(json!({ "kind": "firmwareInstall", "parameters": { "firmware_set": "spring" } }))
+            }
+            _ => None,
+        };
+        if let Some(condition) = condition {
+            let made = scene.admin.post("/api/v1/servers/CLI-1/condition", &condition).await.expect(200);
+            scene.complete_skipping(made["id"].as_str().unwrap()).await;
         }
         let word = |word: &str| words.get(word).cloned().unwrap_or_else(|| word.to_owned());
         let given: Vec<String> = arguments.split(' ').map(word).collect();

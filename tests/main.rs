@@ -34,6 +34,7 @@
 //!   rescue     sessions of `rescue.target`
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
 //!   firmware_away   firmware on BMCs that are away, change, or never end
+//!   firmware_drift   drift from sets, history of a server, previews of viewers
 //!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
@@ -71,6 +72,7 @@ mod faults;
 mod firmware;
 mod firmware_away;
 mod firmware_crowd;
+mod firmware_drift;
 mod firmware_install;
 mod firmware_restart;
 mod firmware_url;

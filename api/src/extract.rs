@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Api;
@@ -35,6 +36,27 @@ pub(super) struct CanRead(pub(super) ServerScope);
 /// Requires a caller who may operate.
 pub(super) struct CanWrite(pub(super) Principal);
 
+/// Requires a caller who may operate; with `dry_run=true` in the query, a caller with read permission.
+pub(super) struct CanPreview {
+    pub(super) principal: Principal,
+    /// Whether the request is only a preview.
+    pub(super) dry_run: bool,
+}
+
+impl CanPreview {
+    /// Refuses a caller without the permission to operate, for a preview that does more than read what is stored.
+    pub(super) fn may_operate(&self) -> Result<(), ApiError> {
+        require(&self.principal, Permission::Operate)
+    }
+}
+
+/// The query of a request that may be a preview.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PreviewQuery {
+    dry_run: bool,
+}
+
 /// Requires a caller who may administer.
 pub(super) struct CanAdminister(pub(super) Principal);
 
@@ -59,6 +81,18 @@ impl FromRequestParts<Api> for CanWrite {
     }
 }
 
+impl FromRequestParts<Api> for CanPreview {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let query = Parameters::<PreviewQuery>::from_request_parts(parts, api).await;
+        // A query that cannot be read is no preview.
+        let dry_run = query.as_ref().is_ok_and(|Parameters(query)| query.dry_run);
+        let permission = if dry_run { Permission::Read } else { Permission::Operate };
+        let principal = principal(parts, api, permission).await?;
+        query.map(|Parameters(_)| Self { principal, dry_run })
+    }
+}
+
 impl FromRequestParts<Api> for CanAdminister {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
@@ -69,19 +103,25 @@ impl FromRequestParts<Api> for CanAdminister {
 async fn principal(parts: &mut Parts, api: &Api, permission: Permission) -> Result<Principal, ApiError> {
     let principal = authenticate(parts, api).await?;
     request_audit::by(&principal);
-    if !principal.allows(permission) {
-        let role = match permission {
-            Permission::Operate => "an operator or administrator",
-            _ => "an administrator",
-        };
-        return Err(ApiError::new(
-            ErrorCode::Forbidden,
-            format!("{} has no permission for this; use the login of {role}", principal.name),
-        ));
-    }
+    require(&principal, permission)?;
     visible::check(parts, api, &principal).await?;
     refuse_unknown(parts)?;
     Ok(principal)
+}
+
+/// Refuses a caller without a permission.
+fn require(principal: &Principal, permission: Permission) -> Result<(), ApiError> {
+    if principal.allows(permission) {
+        return Ok(());
+    }
+    let role = match permission {
+        Permission::Operate => "an operator or administrator",
+        _ => "an administrator",
+    };
+    Err(ApiError::new(
+        ErrorCode::Forbidden,
+        format!("{} has no permission for this; use the login of {role}", principal.name),
+    ))
 }
 
 /// The caller by the header `Authorization`, or else by the cookie of a web session.

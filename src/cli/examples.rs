@@ -162,6 +162,15 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "firmware drift",
+        &[
+            "shoal firmware drift",
+            "shoal firmware drift --filter rack=7 --set model-1-2026",
+            "shoal firmware drift --label ring=stable -o json",
+        ],
+    ),
+    ("firmware history", &["shoal firmware history XF-2041"]),
+    (
         "firmware install",
         &[
             "shoal firmware install XF-2041 --set model-1-2026 --watch",

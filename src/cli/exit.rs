@@ -3,8 +3,8 @@
 //! ```text
 //! 0   done; all watched jobs succeeded                5   401 or 403: no or wrong credentials, or no permission
 //! 1   failed, also: the recipe is invalid             6   no response, or a proxy without a controller (502-504)
-//! 2   wrong arguments                                 64  the configuration has problems
-//! 3   404: the server, job or file does not exist
+//! 2   wrong arguments                                 7   servers differ from their firmware sets, or may
+//! 3   404: the server, job or file does not exist     64  the configuration has problems
 //! 4   409 or 412: conflict with the present state
 //! ```
 
@@ -19,6 +19,7 @@ pub(super) enum Exit {
     Conflict = 4,
     Unauthorised = 5,
     Unreachable = 6,
+    Differs = 7,
     Configuration = 64,
 }
 
@@ -51,4 +52,5 @@ Exit codes:
   4   conflict with the present state, such as an active job
   5   no or wrong credentials, or no permission
   6   the controller cannot be reached
+  7   a server differs from its firmware set, or it is not known whether it does
   64  the configuration has problems";

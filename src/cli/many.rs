@@ -282,11 +282,19 @@ impl Selection {
 
 /// The serial numbers of the servers of a filter.
 pub(super) async fn serials(filter: &str, client: &Client) -> Result<Vec<String>, CliError> {
-    let filters = [("filter", filter.to_owned())];
-    let found = client.list(&["servers"], "servers", &filters, MAX_SERVERS).await?;
+    listed(&[("filter", filter.to_owned())], client).await
+}
+
+/// The serial numbers of all servers, for a command that changes nothing.
+pub(super) async fn all_serials(client: &Client) -> Result<Vec<String>, CliError> {
+    listed(&[], client).await
+}
+
+async fn listed(filters: &[(&str, String)], client: &Client) -> Result<Vec<String>, CliError> {
+    let found = client.list(&["servers"], "servers", filters, MAX_SERVERS).await?;
     if !found["next"].is_null() {
         return Err(CliError::failed(format!(
-            "the filter selects more than {MAX_SERVERS} servers; narrow it"
+            "these are more than {MAX_SERVERS} servers; give a filter that selects fewer"
         )));
     }
     let rows = found["servers"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -4,12 +4,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
-use super::super::extract::{CanWrite, JsonBody, Parameters, SerialPath, unknown_job};
+use super::super::extract::{CanPreview, JsonBody, SerialPath, unknown_job};
 use super::super::jobs::order::idempotency_key;
 use super::super::request_audit;
 use super::super::servers::release;
@@ -21,20 +20,11 @@ use store::{Created, Creation};
 use telemetry::request_span;
 use upkeep::ConditionKind;
 
-/// The query of a request.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct CreateQuery {
-    /// Writes nothing and returns what the request would do.
-    dry_run: bool,
-}
-
 /// Creates a condition. The response is sent after the condition is stored.
 pub(crate) async fn create(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    caller: CanPreview,
     SerialPath(name): SerialPath,
-    Parameters(query): Parameters<CreateQuery>,
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
@@ -46,10 +36,14 @@ pub(crate) async fn create(
     let asked = body.checked(idempotency_key(&headers)?)?;
     let kind = asked.kind;
     let before = newest(&api, &server.serial, kind).await?;
-    if query.dry_run {
+    let name = &caller.principal.name;
+    if caller.dry_run {
         request_audit::changes_nothing();
+        if kind == ConditionKind::BiosApply {
+            caller.may_operate()?;
+        }
         let request = asked.order(&api, &server).await?;
-        return dry_run::respond(&api, &principal.name, server, request, before).await;
+        return dry_run::respond(&api, name, server, request, before).await;
     }
     let id = RunId(api.engine.id_source().new_id(api.now()));
     let created = match api.store().earlier(&server.serial, asked.idempotency.as_ref()).await? {
@@ -59,7 +53,7 @@ pub(crate) async fn create(
         None => {
             let order = asked.order(&api, &server).await?.order;
             expect_revision(&server.serial, kind, before.as_ref(), revision)?;
-            let run = order.run(id, &principal.name, api.now());
+            let run = order.run(id, name, api.now());
             api.engine.create(Creation { run }).await?
         }
     };

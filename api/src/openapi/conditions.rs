@@ -15,7 +15,8 @@ pub(super) fn conditions() -> Vec<Operation> {
             .of_server()
             .query(
                 "dry_run",
-                "Write nothing and return what the request would do.",
+                "Write nothing and return what the request would do. Read permission is enough, but for `biosApply`, whose preview reads \
+                 the BMC.",
                 json!({ "type": "boolean" }),
             )
             .idempotency_key()

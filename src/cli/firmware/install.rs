@@ -11,15 +11,34 @@ use super::super::output::{Output, plain};
 use super::super::plan_view::show_plan;
 use super::super::targets::{Change, FilterTargets};
 
-/// What is installed.
+/// The set for a server.
 #[derive(Args, Debug)]
-pub(super) struct WhatArgs {
+pub(super) struct SetArgs {
     /// The set; without it the one set that fits the vendor and model of the server
     #[arg(long, value_name = "NAME", conflicts_with = "labels")]
     set: Option<String>,
     /// Only a set with this label; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = super::super::server::label)]
     labels: Vec<(String, String)>,
+}
+
+impl SetArgs {
+    pub(super) fn parameters(self) -> Value {
+        let labels: serde_json::Map<String, Value> =
+            self.labels.into_iter().map(|(key, value)| (key, json!(value))).collect();
+        let mut parameters = json!({ "labels": labels });
+        if let Some(set) = self.set {
+            parameters["firmware_set"] = json!(set);
+        }
+        parameters
+    }
+}
+
+/// What is installed.
+#[derive(Args, Debug)]
+pub(super) struct WhatArgs {
+    #[command(flatten)]
+    set: SetArgs,
     /// Also install what is older than the installed version, or has no order to it
     #[arg(long)]
     allow_downgrade: bool,
@@ -27,12 +46,8 @@ pub(super) struct WhatArgs {
 
 impl WhatArgs {
     fn parameters(self) -> Value {
-        let labels: serde_json::Map<String, Value> =
-            self.labels.into_iter().map(|(key, value)| (key, json!(value))).collect();
-        let mut parameters = json!({ "labels": labels, "allow_downgrade": self.allow_downgrade });
-        if let Some(set) = self.set {
-            parameters["firmware_set"] = json!(set);
-        }
+        let mut parameters = self.set.parameters();
+        parameters["allow_downgrade"] = json!(self.allow_downgrade);
         parameters
     }
 }

@@ -1,6 +1,8 @@
 //! `shoal firmware`: firmware files in the registry of a controller, and sets of them.
 
 mod add;
+mod drift;
+mod history;
 mod import;
 mod install;
 mod set;
@@ -50,6 +52,10 @@ pub(super) enum FirmwareCommand {
     },
     /// Show what a set means for a server: what is installed, skipped or refused, and why
     Plan(install::PlanFirmware),
+    /// Show which servers differ from their set, by their stored inventories; the exit code is 7 if one does or is unknown
+    Drift(drift::Drift),
+    /// Show the installations on a server, with the versions before and after
+    History(history::History),
     /// Install a set on a server: every version is verified, a running update is never cut
     Install(Box<install::InstallFirmware>),
     /// Create, list, match and delete sets of firmware files, and import vendors' catalogues
@@ -89,6 +95,8 @@ pub(super) async fn run(
             Ok(())
         }
         FirmwareCommand::Plan(plan) => plan.run(client, output).await,
+        FirmwareCommand::Drift(drift) => drift.run(client, output).await,
+        FirmwareCommand::History(history) => history.run(client, output).await,
         FirmwareCommand::Install(install) => install.run(client, output).await,
         FirmwareCommand::Set { command } => set::run(command, client, output).await,
     }

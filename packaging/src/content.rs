@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::archive::{Entry, gzip, tar};
+use crate::documents;
 use crate::pages::{Pages, SHELLS};
 use crate::{Programs, sha256};
 
@@ -11,32 +12,6 @@ pub(crate) const SOCKET: &str = include_str!("../files/shoal.socket");
 pub(crate) const SYSUSERS: &str = include_str!("../files/shoal.sysusers");
 pub(crate) const TMPFILES: &str = include_str!("../files/shoal.tmpfiles");
 pub(crate) const SETTINGS: &str = include_str!("../files/shoal.toml");
-
-/// What is installed into the folder of documents: all that an operator reads.
-pub(crate) const DOCUMENTS: [(&str, &str); 22] = [
-    ("LICENSE-APACHE", include_str!("../../LICENSE-APACHE")),
-    ("LICENSE-MIT", include_str!("../../LICENSE-MIT")),
-    ("air-gap.md", include_str!("../../docs/air-gap.md")),
-    ("api.md", include_str!("../../docs/api.md")),
-    ("backup.md", include_str!("../../docs/backup.md")),
-    ("cli.md", include_str!("../../docs/cli.md")),
-    ("components.cdx.json", include_str!("../../golden/components.cdx.json")),
-    ("errors.md", include_str!("../../docs/errors.md")),
-    ("events.md", include_str!("../../docs/events.md")),
-    ("fleet.md", include_str!("../../docs/fleet.md")),
-    ("glossary.md", include_str!("../../docs/glossary.md")),
-    ("hardening.md", include_str!("../../docs/hardening.md")),
-    ("hardware.md", include_str!("../../docs/hardware.md")),
-    ("install.md", include_str!("../../docs/install.md")),
-    ("maintenance-os.md", include_str!("../../docs/maintenance-os.md")),
-    ("metrics.md", include_str!("../../docs/metrics.md")),
-    ("operating.md", include_str!("../../docs/operating.md")),
-    ("recipes.md", include_str!("../../docs/recipes.md")),
-    ("settings.md", include_str!("../../docs/settings.md")),
-    ("troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
-    ("ui.md", include_str!("../../docs/ui.md")),
-    ("upgrade.md", include_str!("../../docs/upgrade.md")),
-];
 
 /// The archive: one folder with the programs, the units, documents, manual pages and completions, and the digest of each file.
 pub(crate) fn archive(
@@ -54,8 +29,9 @@ pub(crate) fn archive(
         ("systemd/sysusers.d/shoal.conf".to_owned(), 0o644, SYSUSERS.as_bytes()),
         ("systemd/tmpfiles.d/shoal.conf".to_owned(), 0o644, TMPFILES.as_bytes()),
     ];
-    for (name, text) in DOCUMENTS {
-        files.push((format!("doc/{name}"), 0o644, text.as_bytes()));
+    let documents = documents::all();
+    for (name, bytes) in &documents {
+        files.push((format!("doc/{name}"), 0o644, bytes));
     }
     for (name, page) in &pages.manual {
         files.push((format!("man/man1/{name}"), 0o644, page));

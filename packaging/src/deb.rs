@@ -17,6 +17,7 @@ use md5::{Digest, Md5};
 use crate::Programs;
 use crate::archive::{Entry, ROOT, ar, gzip, tar};
 use crate::content;
+use crate::documents;
 use crate::elf::Architecture;
 use crate::pages::{Pages, SHELLS};
 
@@ -51,9 +52,10 @@ pub(crate) fn package(
         Entry::file("usr/lib/tmpfiles.d/shoal.conf", 0o644, content::TMPFILES.as_bytes()),
         Entry::file("usr/share/doc/shoal/copyright", 0o644, COPYRIGHT.as_bytes()),
     ];
-    for (name, text) in content::DOCUMENTS {
+    let documents = documents::all();
+    for (name, bytes) in &documents {
         let folder = if name.starts_with("LICENSE") { "licences/" } else { "" };
-        files.push(Entry::file(&format!("usr/share/doc/shoal/{folder}{name}"), 0o644, text.as_bytes()));
+        files.push(Entry::file(&format!("usr/share/doc/shoal/{folder}{name}"), 0o644, bytes));
     }
     for (name, page) in &packed {
         files.push(Entry::file(&format!("usr/share/man/man1/{name}.gz"), 0o644, page));

@@ -12,6 +12,7 @@
 mod archive;
 mod content;
 mod deb;
+mod documents;
 mod elf;
 mod oci;
 mod pages;

@@ -13,6 +13,7 @@ mod disk;
 mod files;
 mod finding;
 mod network;
+mod socket;
 
 use std::process::ExitCode;
 
@@ -71,7 +72,7 @@ fn check(settings: &Settings, bmcs: &[String]) -> Vec<Finding> {
     let mut findings = vec![files::data_directory(settings, running)];
     findings.extend(files::secrets(settings));
     findings.push(files::boot_image(settings));
-    findings.extend(network::ports(settings, running));
+    findings.extend(network::ports(settings, running, &socket::Host::this()));
     findings.push(network::names(settings));
     findings.extend(network::bmcs(settings, bmcs));
     findings.extend(disk::room(settings));

@@ -9,14 +9,15 @@ use settings::Settings;
 use url::Url;
 
 use super::finding::Finding;
+use super::socket::Host;
 
 /// How long a connection or the resolution of a name may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The bytes of a response that are looked at.
 const MAX_RESPONSE: u64 = 4096;
 
-/// Whether each address of the settings is free, or held by the running controller.
-pub(super) fn ports(settings: &Settings, running: bool) -> Vec<Finding> {
+/// Whether each address of the settings is free, held by the running controller, or held by systemd for it.
+pub(super) fn ports(settings: &Settings, running: bool, host: &Host) -> Vec<Finding> {
     let addresses = [
         ("CONTROLLER_HTTPS_ADDR", settings.controller_https_addr.address(), false),
         ("CONTROLLER_HTTP_ADDR", Some(settings.controller_http_addr), true),
@@ -24,10 +25,10 @@ pub(super) fn ports(settings: &Settings, running: bool) -> Vec<Finding> {
         ("MEDIA_HTTPS_ADDR", settings.media_https_addr, false),
     ];
     let named = addresses.into_iter().filter_map(|(name, address, plain)| Some((name, address?, plain)));
-    named.map(|(name, address, plain)| port(name, address, plain, running)).collect()
+    named.map(|(name, address, plain)| port((name, address, plain), running, host)).collect()
 }
 
-fn port(name: &str, address: SocketAddr, plain: bool, running: bool) -> Finding {
+fn port((name, address, plain): (&str, SocketAddr, bool), running: bool, host: &Host) -> Finding {
     let finding =
         Finding::new("port", "a controller that cannot listen on one of its addresses does not start");
     let error = match TcpListener::bind(address) {
@@ -38,6 +39,10 @@ fn port(name: &str, address: SocketAddr, plain: bool, running: bool) -> Finding 
         // Only plain HTTP can be asked without a certificate; the lock of the data directory speaks for the others.
         io::ErrorKind::AddrInUse if running && (!plain || is_shoal(address)) => {
             finding.passed(format!("{name} {address} is held by the running controller"))
+        }
+        // Before its first start, and while it is stopped: systemd listens and hands the sockets over.
+        io::ErrorKind::AddrInUse if host.systemd_holds(address) => {
+            finding.passed(format!("{name} {address} is held by systemd for shoal.socket"))
         }
         io::ErrorKind::AddrInUse => finding.failed(
             format!("{name} {address} is in use by another program"),
@@ -188,6 +193,9 @@ mod tests {
     fn a_port_is_free_of_another_program_or_of_the_running_controller() {
         let held = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = held.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::at(folder.path());
+        let port = |name, address, plain, running| port((name, address, plain), running, &host);
         let of_other = port("CONTROLLER_HTTP_ADDR", address, false, false);
         assert_eq!(of_other.state, State::Fail);
         assert!(of_other.what.contains("another program"), "{of_other:?}");
@@ -196,6 +204,20 @@ mod tests {
         assert!(port("CONTROLLER_HTTP_ADDR", address, true, false).what.contains("is free"));
         let nowhere = port("MEDIA_HTTP_ADDR", "192.0.2.1:8080".parse().unwrap(), false, false);
         assert!(nowhere.what.contains("no interface"), "{nowhere:?}");
+    }
+
+    #[test]
+    fn a_port_that_systemd_holds_for_the_controller_is_no_fault() {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = held.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let host = super::super::socket::tests::host(folder.path(), address, 0);
+        let units = folder.path().join("etc/systemd/system");
+        std::fs::create_dir_all(&units).unwrap();
+        std::fs::write(units.join("shoal.socket"), format!("[Socket]\nListenStream={address}\n")).unwrap();
+        let found = port(("CONTROLLER_HTTP_ADDR", address, true), false, &host);
+        assert_eq!(found.state, State::Pass, "{found:?}");
+        assert!(found.what.contains("held by systemd for shoal.socket"), "{found:?}");
     }
 
     #[test]

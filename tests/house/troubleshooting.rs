@@ -59,6 +59,17 @@ fn every_symptom_is_tied_to_something_that_the_program_shows() {
 }
 
 #[test]
+fn every_wait_and_failure_class_has_a_symptom() {
+    let page = read(&root().join("docs/troubleshooting.md"));
+    let lines = page.lines().filter(|line| line.starts_with("Shows as:"));
+    let named: BTreeSet<String> = lines.flat_map(named).collect();
+    let known = known();
+    let seen = known.iter().filter(|name| name.starts_with("wait ") || name.starts_with("failure "));
+    let missing: Vec<&String> = seen.filter(|name| !named.contains(*name)).collect();
+    assert!(missing.is_empty(), "docs/troubleshooting.md says nothing of {missing:?}");
+}
+
+#[test]
 fn a_name_that_the_program_does_not_have_is_noticed() {
     let known = known();
     for name in named("Shows as: wait `mount`, failure `media`, error `busy`, check `port`") {

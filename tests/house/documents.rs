@@ -177,3 +177,21 @@ fn a_link_that_leads_nowhere_is_noticed() {
     assert!(broken(&document, "style.md#refused-words-and-phrases").is_none());
     assert_eq!(anchor("## What may begin, and when"), "what-may-begin-and-when");
 }
+
+/// The number of pages that the browser of CI looks at in light and dark, on a desktop and on a phone.
+fn pages_of_the_browser() -> usize {
+    let script = read(&root().join(".ci/ui-tests/ui.mjs"));
+    let places = script.split("const places = [").nth(1).and_then(|rest| rest.split("];").next());
+    places.unwrap_or_default().split(',').filter(|place| !place.trim().is_empty()).count()
+}
+
+#[test]
+fn the_document_says_how_many_pages_the_browser_looks_at() {
+    let pages = pages_of_the_browser();
+    assert!(pages > 10, "{pages} pages were counted");
+    let document = read(&root().join("docs/testing.md"));
+    assert!(
+        document.contains(&format!(" {pages} pages\nin light and dark")),
+        "docs/testing.md: {pages} pages"
+    );
+}

@@ -66,6 +66,14 @@ async fn every_row_has_a_result_and_a_refused_one_stops_no_other() {
     assert_eq!(listed["jobs"].as_array().unwrap().len(), 2);
     let all = scene.admin.get("/api/v1/batches").await.expect(200);
     assert_eq!(all["batches"][0]["batch_id"], json!(id));
+    // A batch is listed if one of its jobs has all of the labels.
+    for (labels, found) in
+        [("wave%3D1", 1), ("wave!%3D1", 1), ("wave", 1), ("wave%3D3", 0), ("wave%3D1,wave%3D2", 0)]
+    {
+        let listed = scene.admin.get(&format!("/api/v1/batches?label={labels}")).await.expect(200);
+        assert_eq!(listed["batches"].as_array().unwrap().len(), found, "{labels}");
+    }
+    scene.admin.get("/api/v1/batches?label=%3D1").await.refused(400, "validation_error");
     scene.end().await;
 }
 

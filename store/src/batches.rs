@@ -4,11 +4,13 @@ use rusqlite::types::Value;
 use rusqlite::{ToSql, params};
 
 use super::create;
-use super::filters::{Sql, superseded};
+use super::filters::{Sql, labels_of_job, superseded};
 use super::jobs::{self, JobCount};
 use super::rows::{Columns, all, append_events, execute, first, named};
 use super::{Created, Store, StoreError};
-use model::{Batch, BatchId, BatchStop, BatchStopReason, FailedJob, IdPrefix, NewEvent, NewRun, RunId, Time};
+use model::{
+    Batch, BatchId, BatchStop, BatchStopReason, FailedJob, Filter, IdPrefix, NewEvent, NewRun, RunId, Time,
+};
 
 /// The maximum of failed jobs of one read: the maximum of rows of a batch.
 const MAX_FAILED: u32 = 10_000;
@@ -40,6 +42,8 @@ pub struct BatchFilter {
     pub since: Option<Time>,
     /// Only batches whose id begins so.
     pub id: Option<IdPrefix>,
+    /// A selector of labels: only batches with a job for which all of them hold.
+    pub labels: Filter,
     /// Only batches after this one in the order of the list.
     pub after: Option<BatchCursor>,
     /// The maximum of batches to return.
@@ -163,7 +167,7 @@ impl Store {
     pub async fn batches(&self, filter: BatchFilter) -> Result<BatchPage, StoreError> {
         const OPERATION: &str = "list batches";
         self.read(OPERATION, move |connection| {
-            let BatchFilter { since, id, after, limit } = filter;
+            let BatchFilter { since, id, labels, after, limit } = filter;
             let mut sql = "SELECT * FROM batches WHERE 1".to_owned();
             let mut values: Vec<Value> = Vec::new();
             let mut add = |condition: &str, texts: &[String]| {
@@ -178,6 +182,19 @@ impl Store {
                 let range = [prefix.as_str().to_owned(), format!("{}g", prefix.as_str())];
                 add(" AND id >= ? AND id < ?", &range);
             }
+            if !labels.is_empty() {
+                let Sql { text, values: wanted } = labels_of_job(&labels);
+                sql.push_str(
+                    " AND EXISTS (SELECT 1 FROM runs WHERE runs.batch = batches.id AND runs.batch <> '' AND ",
+                );
+                sql.push_str(&text);
+                sql.push(')');
+                values.extend(wanted);
+            }
+            let mut add = |condition: &str, texts: &[String]| {
+                sql.push_str(condition);
+                values.extend(texts.iter().cloned().map(Value::Text));
+            };
             if let Some(BatchCursor { created_at, id }) = after {
                 add(" AND (created_at, id) < (?, ?)", &[created_at.to_string(), id.to_string()]);
             }

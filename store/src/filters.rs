@@ -14,7 +14,7 @@ use std::time::Duration;
 use rusqlite::types::Value;
 
 use model::filter::{Glob, LabelTest, ServerState, Term, Test};
-use model::{BatchId, CANCEL, Condition, JobStatus, PROVISION, Time};
+use model::{BatchId, CANCEL, Condition, Filter, JobStatus, PROVISION, Time};
 
 /// The reason of a wait between two attempts.
 const RETRY: &str = "retry";
@@ -196,6 +196,21 @@ pub(super) fn of_job(term: &Term, present: Present) -> Sql {
             Test::Vendor(_) | Test::State(_) => Sql::new("0"),
         };
     if term.negated { test.negated() } else { test }
+}
+
+/// A selector of labels on a row of `runs`: all of its terms.
+pub(super) fn labels_of_job(selector: &Filter) -> Sql {
+    let mut joined = Sql::default();
+    let mut texts = Vec::new();
+    for term in selector.terms() {
+        let Test::Label(list) = &term.test else { continue };
+        let test = Sql::any(list.iter().map(label_of_job).collect());
+        let Sql { text, values } = if term.negated { test.negated() } else { test };
+        texts.push(text);
+        joined.values.extend(values);
+    }
+    joined.text = texts.join(" AND ");
+    joined
 }
 
 /// A failure of the last day that no newer job of its server has followed. The index of ended jobs by their end serves it, so

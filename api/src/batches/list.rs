@@ -56,6 +56,12 @@ fn batch_filter(query: &HashMap<String, String>, now: Time) -> Result<BatchFilte
             Err(why) => refuse("id", format!("{why}")),
         }
     }
+    if let Some(text) = given("label") {
+        match Filter::selector(text) {
+            Ok(labels) => filter.labels = labels,
+            Err(why) => refuse("label", why.message),
+        }
+    }
     if let Some(text) = given("cursor") {
         let after = text.split_once('_').and_then(|(time, id)| {
             Some(BatchCursor { created_at: time.parse().ok()?, id: id.parse().ok()? })
@@ -84,7 +90,12 @@ mod tests {
         assert_eq!(read.since.unwrap().to_string(), "2026-11-20T06:00:00.000Z");
         assert_eq!((read.id.unwrap().as_str(), read.limit), ("0189", 7));
         assert_eq!(read.after.unwrap().id.to_string(), "01890000-0000-7000-8000-000000000001");
-        for (name, value) in [("since", "yesterday"), ("id", "xyz"), ("cursor", "x"), ("limit", "0")] {
+        assert_eq!(
+            filter(&[("label", "site=a,rack!=7")]).unwrap().labels.to_string(),
+            "label:site=a -label:rack=7"
+        );
+        let wrong = [("since", "yesterday"), ("id", "xyz"), ("label", "=a"), ("cursor", "x"), ("limit", "0")];
+        for (name, value) in wrong {
             assert!(filter(&[(name, value)]).is_err(), "{name}");
         }
     }

@@ -28,6 +28,11 @@ pub(super) fn fleet() -> Vec<Operation> {
         get(BATCHES, "listBatches", "List batches, the newest first")
             .query("since", "Only created at this time or later: RFC 3339, a date, or an age such as `2h`.", text())
             .query("id", "Only batches whose id begins so: 4 to 36 characters.", text())
+            .query(
+                "label",
+                "Only batches with a job for which these labels hold: `KEY=VALUE`, `KEY!=VALUE`, `KEY` or `!KEY`, with commas between.",
+                text(),
+            )
             .query("cursor", "The position of the page: the field `next` of the page before it.", text())
             .page_size(20, 100)
             .returns::<batch::BatchPage>(200, "One page of batches."),

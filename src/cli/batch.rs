@@ -112,6 +112,9 @@ pub(super) struct ListBatches {
     /// Only batches created at this time or later: a duration before now, such as 2h, or a time as RFC 3339
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
+    /// Only batches with a job for which these labels hold: KEY=VALUE, KEY!=VALUE, KEY or !KEY, with commas between
+    #[arg(long = "label", short = 'l', value_name = "SELECTOR")]
+    labels: Vec<String>,
     /// The maximum of listed batches
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = many::rows)]
     limit: usize,
@@ -122,7 +125,8 @@ pub(super) struct ListBatches {
 impl ListBatches {
     async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let since = self.since.map(|since| ("since", since.time((output.times.now)()).to_string()));
-        let filters: Vec<(&str, String)> = since.into_iter().collect();
+        let labels = (!self.labels.is_empty()).then(|| ("label", self.labels.join(",")));
+        let filters: Vec<(&str, String)> = since.into_iter().chain(labels).collect();
         let batches = client.list_in_pages(&["batches"], "batches", &filters, self.limit, MAX_PAGE).await?;
         if output.json { output.document(&batches) } else { list(&batches, output) }
     }

@@ -12,7 +12,7 @@ use super::error::CliError;
 use super::input;
 use super::output::{Output, text};
 use super::plan_view::listed;
-use super::targets::Targets;
+use super::targets::{Change, Targets};
 
 /// The longest file with settings.
 const MAX_FILE: usize = 256 * 1024;
@@ -29,8 +29,8 @@ pub(super) enum BiosCommand {
 /// Arguments of `shoal server bios show`.
 #[derive(Args, Debug)]
 pub(super) struct ShowBios {
-    /// The serial number of the server
-    serial: String,
+    #[command(flatten)]
+    targets: Targets,
     /// Only attributes whose name contains one of these texts, without case
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -74,24 +74,38 @@ impl BiosCommand {
 
 impl ShowBios {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let shown = client.get_slow(&["servers", &self.serial, "bios"], &[]).await?.body;
-        if output.json {
-            return output.document(&shown);
+        let Self { mut targets, mut names } = self;
+        let many = targets.are_filtered();
+        if many && let Some(first) = targets.serial.take() {
+            // With a filter there is no serial number: the first word is a part of a name like the others.
+            names.insert(0, first);
         }
+        let show = async |serial: &str, output: &mut Output<'_>| {
+            let shown = client.get_slow(&["servers", serial, "bios"], &[]).await?.body;
+            match (output.json, many) {
+                (true, true) => output.row(&shown),
+                (true, false) => output.document(&shown),
+                (false, _) => Self::show(&shown, &names, output),
+            }
+        };
+        targets.each("BIOS settings", Change::Reads, client, output, show).await
+    }
+
+    fn show(shown: &Value, names: &[String], output: &mut Output<'_>) -> Result<(), CliError> {
         let list = |pointer: &str| listed(shown.pointer(pointer));
         output.fields(&[
-            ("server", text(&shown, "/serial")),
-            ("read", text(&shown, "/read_at")),
+            ("server", text(shown, "/serial")),
+            ("read", text(shown, "/read_at")),
             ("boot order", list("/boot_order")),
             ("after the restart", list("/boot_order_pending")),
         ])?;
         for missing in ["/attributes_missing", "/registry_missing", "/boot_order_missing"] {
-            let why = text(&shown, missing);
+            let why = text(shown, missing);
             if !why.is_empty() {
                 output.note(why);
             }
         }
-        let wanted: Vec<String> = self.names.iter().map(|name| name.to_lowercase()).collect();
+        let wanted: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
         let is_wanted = |row: &&Value| {
             let name = text(row, "/name").to_lowercase();
             wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()))

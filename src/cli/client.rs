@@ -33,6 +33,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of a request during which the controller talks to a BMC.
 const SLOW_TIMEOUT: Duration = Duration::from_secs(200);
+/// The timeout of a request that reads a whole image.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 const MAX_CERTIFICATES_BYTES: usize = 4 << 20;
 /// The maximum of pages of one list.
@@ -226,6 +228,39 @@ impl Client {
         Ok(Value::Object(
             [(key.to_owned(), Value::Array(rows)), ("next".to_owned(), next)].into_iter().collect(),
         ))
+    }
+
+    /// The URL of a path and query that the controller has given. `None` if they are no path.
+    pub(super) fn at(&self, path_and_query: &str) -> Option<Url> {
+        let base = self.base.as_str().trim_end_matches('/');
+        Url::parse(&format!("{base}{path_and_query}")).ok().filter(|_| path_and_query.starts_with('/'))
+    }
+
+    /// Reads what a URL that needs no login has, piece by piece, however long it is. Returns the number of bytes.
+    pub(super) async fn read_to(
+        &self,
+        url: Url,
+        mut piece: impl FnMut(&[u8]) -> Result<(), CliError>,
+    ) -> Result<u64, CliError> {
+        let unreachable = |error: reqwest::Error| CliError::Unreachable {
+            url: self.base.to_string(),
+            reason: distinct_causes(&error.without_url()),
+            mutating: false,
+        };
+        let mut response = self.http.get(url).timeout(DOWNLOAD_TIMEOUT).send().await.map_err(unreachable)?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = bounded(response).await.map_err(unreachable)?.unwrap_or_default();
+            let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+            let body = serde_json::from_slice(&body).ok().filter(Value::is_object).unwrap_or_else(text);
+            return Err(CliError::Refused { status: status.as_u16(), body });
+        }
+        let mut bytes = 0;
+        while let Some(read) = response.chunk().await.map_err(unreachable)? {
+            piece(&read)?;
+            bytes += read.len() as u64;
+        }
+        Ok(bytes)
     }
 
     /// The error for a success response without the expected content.

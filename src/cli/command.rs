@@ -5,9 +5,9 @@ use clap::Subcommand;
 use super::client::ConnectionArgs;
 use super::settings_args::SettingsArgs;
 use super::{
-    accounts, agent, audit, backup, batch, bmc, ca, config, controller, dashboards, doctor, firmware, image,
-    iso, job, log, maintenance, media, recipe, registry, secret, server, session, shell, support, token, top,
-    user, webhook, worker,
+    accounts, agent, audit, backup, batch, bmc, ca, config, controller, dashboards, doctor, event, firmware,
+    image, iso, job, log, maintenance, media, recipe, registry, secret, server, session, shell, support,
+    token, top, user, webhook, worker,
 };
 
 /// One command of the program.
@@ -45,6 +45,13 @@ pub(super) enum Command {
         connection: ConnectionArgs,
         #[command(flatten)]
         arguments: top::TopArgs,
+    },
+    /// List the event log: what happened to all jobs and servers
+    Event {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: event::EventCommand,
     },
     /// Show the boot and task images that are served, and what BMCs read of them
     Media {

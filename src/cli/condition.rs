@@ -259,8 +259,13 @@ impl RequestArgs {
     }
 }
 
-/// Shows the newest condition of every kind.
-pub(super) async fn list(serial: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+/// Shows the newest condition of every kind of one server, or of one of `many`.
+pub(super) async fn list(
+    serial: &str,
+    many: bool,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     let found = client.get(&["servers", serial, "conditions"], &[]).await?.body;
     if output.format == Format::Name {
         // Each also names its server.
@@ -268,8 +273,11 @@ pub(super) async fn list(serial: &str, client: &Client, output: &mut Output<'_>)
             found["conditions"].as_array().into_iter().flatten().map(|condition| condition["id"].clone());
         return output.document(&ids.collect());
     }
-    if output.json {
-        return output.document(&found);
+    match (output.json, many) {
+        (true, true) => return output.row(&found),
+        (true, false) => return output.document(&found),
+        (false, true) => output.line(format!("server {}", plain(serial)))?,
+        (false, false) => {}
     }
     let columns = ["/kind", "/state", "/revision", "/controller", "/updated_at", "/id", "/status/message"];
     let rows: Vec<Vec<String>> = found["conditions"]

@@ -1,6 +1,6 @@
-//! `shoal config`: the effective settings and their reference.
+//! `shoal config`: the effective settings of this host or of a running controller, and their reference.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use access::tls::unverifiable;
@@ -9,25 +9,59 @@ use controller::app::tls_options;
 use settings::descriptors::{self, DescriptorBudget};
 use settings::{DEFINITIONS, reference};
 
+use super::client::{Client, ConnectionArgs};
 use super::error::CliError;
-use super::output::{Output, plain};
+use super::output::{Output, plain, text};
 use super::settings_args::SettingsArgs;
 
 /// Commands for the settings.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     /// Show every setting with its value and the source of the value
-    Show(Box<SettingsArgs>),
+    Show(Box<ShowSettings>),
     /// Check settings and the files and secrets they name, as `serve` does at its start
     Check(Box<SettingsArgs>),
     /// Describe every setting
     Reference,
 }
 
+/// Arguments of `shoal config show`.
+#[derive(Args, Debug)]
+pub(super) struct ShowSettings {
+    /// Show the settings with which the controller runs (--url, --token), instead of those of this host
+    #[arg(long)]
+    online: bool,
+    #[command(flatten)]
+    settings: SettingsArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+impl ConfigCommand {
+    /// The connection to the controller whose settings are shown; `None` for a command about this host.
+    pub(super) fn online(&self) -> Option<&ConnectionArgs> {
+        match self {
+            Self::Show(show) if show.online => Some(&show.connection),
+            _ => None,
+        }
+    }
+}
+
+/// Shows the settings of a running controller.
+pub(super) async fn show_online(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    let page = client.get(&["settings"], &[]).await?.body;
+    if output.json {
+        return output.document(&page);
+    }
+    let row = |setting: &Value| ["/name", "/value", "/origin"].map(|field| text(setting, field)).to_vec();
+    let rows: Vec<Vec<String>> = page["settings"].as_array().into_iter().flatten().map(row).collect();
+    output.table(&["SETTING", "VALUE", "FROM"], &rows)
+}
+
 /// Runs a command.
 pub(super) fn run(command: ConfigCommand, output: &mut Output<'_>) -> Result<(), CliError> {
     match command {
-        ConfigCommand::Show(settings) => show(*settings, output),
+        ConfigCommand::Show(shown) => show(shown.settings, output),
         ConfigCommand::Check(settings) => {
             let settings = settings.load()?;
             let budget = DescriptorBudget::of(descriptors::attainable(), settings.redfish_max_in_flight);

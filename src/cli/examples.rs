@@ -101,6 +101,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("job watch", &["shoal job watch 0192f3a4"]),
     ("job explain", &["shoal job explain 0192f3a4"]),
     ("job log", &["shoal job log 0192f3a4"]),
+    ("job media-url", &["shoal job media-url 0192f3a4", "shoal job media-url 0192f3a4 -o task.iso"]),
     (
         "job cancel",
         &["shoal job cancel 0192f3a4 --reason 'wrong rack'", "shoal job cancel -l site=a --state waiting"],
@@ -129,6 +130,14 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("batch continue", &["shoal batch continue 0192f3a4"]),
     ("batch retry", &["shoal batch retry 0192f3a4 --failed --class installer --watch"]),
     ("top", &["shoal top", "shoal top --once"]),
+    (
+        "event list",
+        &[
+            "shoal event list --since 2h --type 'registry.*'",
+            "shoal event list --server XF-2041 --watch",
+            "shoal event list --job 0192f3a4 --limit 1000 -o json",
+        ],
+    ),
     (
         "media list",
         &["shoal media list --served --watch", "shoal media list --server XF-2041 --image boot -o json"],
@@ -183,8 +192,18 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("firmware set delete", &["shoal firmware set delete model-1-2026"]),
     ("firmware set match", &["shoal firmware set match --vendor contoso --model 'Model 1'"]),
     ("firmware set import", &["shoal firmware set import /media/usb/firmware"]),
-    ("bmc probe", &["shoal bmc probe XF-2041", "shoal bmc probe -l site=a,rack=7"]),
-    ("bmc doctor", &["shoal bmc doctor XF-2041 --write", "shoal bmc doctor -l rack=7"]),
+    (
+        "bmc probe",
+        &["shoal bmc probe XF-2041", "shoal bmc probe XF-2041 --last", "shoal bmc probe -l site=a,rack=7"],
+    ),
+    (
+        "bmc doctor",
+        &[
+            "shoal bmc doctor XF-2041 --write",
+            "shoal bmc doctor XF-2041 --last",
+            "shoal bmc doctor -l rack=7",
+        ],
+    ),
     ("about", &["shoal about", "shoal about --sbom"]),
     ("ca export", &["shoal ca export > ca.pem"]),
     ("controller drain", &["shoal controller drain --reason 'upgrade at noon'"]),
@@ -195,6 +214,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("controller release", &["shoal controller release --old-controller-is-off --jobs continue"]),
     ("user add", &["shoal user add ann --role operator --password-file ann.password"]),
     ("user list", &["shoal user list"]),
+    ("user show", &["shoal user show ann"]),
     (
         "user passwd",
         &[
@@ -209,6 +229,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("user remove", &["shoal user remove ann"]),
     ("token create", &["shoal token create ci --role operator --label site=a --expires 90d"]),
     ("token list", &["shoal token list"]),
+    ("token show", &["shoal token show ci"]),
     ("token revoke", &["shoal token revoke ci"]),
     ("token confirm", &["shoal token confirm ci"]),
     ("token rotate", &["shoal token rotate ci"]),
@@ -237,7 +258,14 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("audit export", &["shoal audit export -o audit.jsonl"]),
     ("secret list", &["shoal secret list"]),
     ("secret rotate", &["shoal secret rotate master"]),
-    ("registry ls", &["shoal registry ls"]),
+    (
+        "registry ls",
+        &["shoal registry ls", "shoal registry ls --online", "shoal registry ls os-images/debian --online"],
+    ),
+    (
+        "registry delete",
+        &["shoal registry delete os-images/debian:12", "shoal registry delete os-images/debian:12 --yes"],
+    ),
     ("registry gc", &["shoal registry gc --online --dry-run"]),
     ("registry retain", &["shoal registry retain --online --dry-run"]),
     ("registry scrub", &["shoal registry scrub --online"]),
@@ -270,7 +298,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("recipe validate", &["shoal recipe validate recipe.json"]),
-    ("config show", &["shoal config show --config /etc/shoal/shoal.toml"]),
+    ("config show", &["shoal config show --config /etc/shoal/shoal.toml", "shoal config show --online"]),
     ("config check", &["shoal config check --config /etc/shoal/shoal.toml"]),
     ("config reference", &["shoal config reference"]),
     ("openapi", &["shoal openapi > openapi.json"]),

@@ -60,12 +60,13 @@ impl FilterOptions {
         self.text_with(subject, &[])
     }
 
-    /// The text of a filter of these terms; empty without one.
-    pub(super) fn terms(subject: Subject, terms: &[String]) -> Result<String, CliError> {
-        Self::default().text_with(subject, terms)
+    /// The options of a command whose `--label` and `--not` mean something else.
+    pub(super) fn of_servers(state: Option<String>, serial_glob: Option<String>) -> Self {
+        Self { state, serial_glob, ..Self::default() }
     }
 
-    fn text_with(&self, subject: Subject, terms: &[String]) -> Result<String, CliError> {
+    /// The text of a filter of these terms and the options; empty without one.
+    pub(super) fn text_with(&self, subject: Subject, terms: &[String]) -> Result<String, CliError> {
         let now = SystemClock.now();
         let mut parts = Vec::new();
         let negated = self.negated.iter().map(|term| format!("-{term}"));

@@ -16,6 +16,7 @@ use super::filter::FilterArgs;
 use super::ids;
 use super::input;
 use super::job_live;
+use super::job_media::MediaUrl;
 use super::job_verbs::SelectedJobs;
 use super::live::{Source, WatchArgs};
 use super::many::{self, NextLine, ServerFilter};
@@ -65,6 +66,8 @@ pub(super) enum JobCommand {
         /// The id of the job, or its beginning
         job: String,
     },
+    /// Print a signed URL that reads the task image of a job without a login, or read the image into a file
+    MediaUrl(MediaUrl),
     /// Cancel a job, or all jobs that a filter selects; the cleanup ejects media and restores boot settings
     Cancel(SelectedJobs),
     /// Hold a queued or waiting job, or all that a filter selects, until they are resumed or cancelled; a hold has no deadline
@@ -90,8 +93,8 @@ pub(super) struct CreateJob {
     #[arg(
         long = "server",
         value_name = "SERIAL",
-        required_unless_present = "filter",
-        conflicts_with = "filter"
+        required_unless_present_any = ["filter", "state", "serial_glob"],
+        conflicts_with_all = ["filter", "state", "serial_glob"]
     )]
     servers: Vec<String>,
     #[command(flatten)]
@@ -230,6 +233,7 @@ pub(super) async fn run(
             let job = ids::job(client, &job).await?;
             log(client, &job, output).await
         }
+        JobCommand::MediaUrl(media) => media.run(client, output).await,
         JobCommand::Cancel(args) => args.cancel(client, output).await,
         JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,
         JobCommand::Resume(args) => args.apply("resume", "is resumed", client, output).await,
@@ -255,7 +259,7 @@ async fn events(
         };
         return follow(client, job, after, PollInterval::default(), output, &mut show).await.map(|_| ());
     }
-    let (mut events, next) = watch::events(client, job, after).await?;
+    let (mut events, next) = watch::events(client, &["jobs", job, "events"], after).await?;
     events.retain(is_recent);
     if output.json {
         return output.document(&json!({"events": events, "next": next}));
@@ -431,14 +435,15 @@ impl ListJobs {
 
 /// Shows jobs as a table.
 fn list(jobs: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    const COLUMNS: [Column<'_>; 11] = [
+    const COLUMNS: [Column<'_>; 12] = [
         Column::new("JOB", 0),
         Column::new("WORKFLOW", 6),
         Column::new("SERVER", 1),
         Column::new("STATUS", 2),
         Column::new("OUTCOME", 3),
         Column::new("STEP", 5),
-        Column::new("FAILED STEP", 7),
+        Column::new("WAITS FOR", 7),
+        Column::new("FAILED STEP", 8),
         Column::new("CREATED", 4),
         Column::wide("CHANGED"),
         Column::wide("DEADLINE"),
@@ -453,6 +458,7 @@ fn list(jobs: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
             part("/status"),
             part("/outcome"),
             part("/step"),
+            waits_for(job),
             part("/failed_step"),
             part("/created_at"),
             part("/last_update"),
@@ -467,6 +473,14 @@ fn list(jobs: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         output.note("there are more jobs; give a larger --limit");
     }
     Ok(())
+}
+
+/// The reason of a wait, or the decision of an operator that a held job waits for.
+fn waits_for(job: &Value) -> String {
+    match text(job, "/hold/class") {
+        class if class.is_empty() => text(job, "/wait/reason"),
+        class => format!("held: {class}"),
+    }
 }
 
 /// Follows a job and shows its end; an error unless it succeeded.

@@ -286,7 +286,7 @@ impl JobScene {
     ) -> Result<(), CliError> {
         self.job = client.get(&["jobs", job], &[]).await?.body;
         self.explanation = client.get(&["jobs", job, "explain"], &[]).await?.body;
-        let (events, next) = watch::events(client, job, *seq).await?;
+        let (events, next) = watch::events(client, &["jobs", job, "events"], *seq).await?;
         *seq = next;
         events.iter().for_each(|event| self.read_event(event));
         match client.get(&["jobs", job, "media"], &[]).await {

@@ -50,6 +50,12 @@ pub(super) struct ServerFilter {
     /// repeated
     #[arg(id = "filter", long = "filter", value_name = "FILTER", allow_hyphen_values = true)]
     terms: Vec<String>,
+    /// The servers in this state: free, busy, maintenance, restored, pending-cleanup or unseen
+    #[arg(id = "state", long = "state", value_name = "STATE")]
+    state: Option<String>,
+    /// The servers with this serial number; * stands for any characters, ? for one
+    #[arg(id = "serial_glob", long = "serial-glob", value_name = "GLOB")]
+    serial_glob: Option<String>,
     #[command(flatten)]
     consent: Consent,
 }
@@ -63,13 +69,18 @@ impl ServerFilter {
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<Option<Vec<String>>, CliError> {
-        let filter = FilterOptions::terms(Subject::Servers, &self.terms)?;
+        let filter = self.text()?;
         self.consent.servers(verb, &filter, dry_run, client, output).await
     }
 
     /// The servers of the filter, for a command that changes nothing.
     pub(super) async fn selected(&self, client: &Client) -> Result<Vec<String>, CliError> {
-        serials(&FilterOptions::terms(Subject::Servers, &self.terms)?, client).await
+        serials(&self.text()?, client).await
+    }
+
+    fn text(&self) -> Result<String, CliError> {
+        let options = FilterOptions::of_servers(self.state.clone(), self.serial_glob.clone());
+        options.text_with(Subject::Servers, &self.terms)
     }
 
     /// Fails where a command was to create something for the servers of the filter, and there are none.
@@ -79,7 +90,7 @@ impl ServerFilter {
 
     /// Whether there is a filter.
     pub(super) fn is_given(&self) -> bool {
-        !self.terms.is_empty()
+        !self.terms.is_empty() || self.state.is_some() || self.serial_glob.is_some()
     }
 
     /// Refuses `--yes` without a filter.

@@ -4,11 +4,11 @@
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! worker                        runs steps of a running controller here; its commands are clients of it
-//! server, job, batch, webhook, media,
-//! firmware, image, controller, about      clients of a running controller over HTTP; they never open its database
+//! server, job, batch, event, webhook,
+//! media, firmware, image, controller, about      clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! user, token, secret           clients of a running controller; with --offline local, refused while a controller runs
-//! recipe, config, iso, openapi  local
+//! recipe, config, iso, openapi  local; `config show --online` is a client of a running controller
 //! doctor, dashboards            local
 //! maintenance                   local; `fetch` is a client of a mirror of the distribution
 //! registry …                    local, refused while a controller runs
@@ -43,6 +43,7 @@ mod controller;
 mod dashboards;
 mod doctor;
 mod error;
+mod event;
 mod examples;
 mod exit;
 mod filter;
@@ -56,6 +57,7 @@ mod inventory;
 mod iso;
 mod job;
 mod job_live;
+mod job_media;
 mod job_verbs;
 mod live;
 mod log;
@@ -70,6 +72,7 @@ mod progress;
 mod ready;
 mod recipe;
 mod registry;
+mod registry_content;
 mod registry_online;
 mod restored;
 mod secret;
@@ -206,6 +209,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(top::run(arguments, &client, output)))
         }
+        Command::Event { connection, command } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(event::run(command, &client, output)))
+        }
         Command::Media { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(media::run(*command, &client, output)))
@@ -293,7 +300,13 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         },
         Command::Restore { settings, command } => backup::restore(command, &settings.load()?, output),
         Command::Recipe(command) => recipe::run(command, output),
-        Command::Config(command) => config::run(command, output),
+        Command::Config(command) => match command.online() {
+            Some(connection) => {
+                let client = Client::new(connection)?;
+                client_runtime()?.block_on(config::show_online(&client, output))
+            }
+            None => config::run(command, output),
+        },
         Command::Openapi => openapi::run(output),
         Command::Iso(command) => iso::run(command, output),
         Command::Maintenance(command) => maintenance::run(command, output),

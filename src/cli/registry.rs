@@ -1,5 +1,5 @@
-//! `shoal registry`: commands for the OS images of a data directory on which no controller runs. `status`, `read-only`, `uploads` and
-//! commands with `--online` are requests to a running controller (`registry_online`).
+//! `shoal registry`: commands for the OS images of a data directory on which no controller runs. `status`, `delete`, `read-only`,
+//! `uploads` and commands with `--online` are requests to a running controller (`registry_online`).
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -21,12 +21,27 @@ use controller::app::{OfflineRegistry, StartError};
 use model::{Clock as _, SystemClock, error_chain};
 use settings::Settings;
 
-/// Commands for OS images. `status`, `read-only`, `uploads`, `cancel-upload` and `--online` use a running controller; all others
-/// need a stopped one.
+/// Commands for OS images. `delete`, `status`, `read-only`, `uploads`, `cancel-upload` and `--online` use a running controller; all
+/// others need a stopped one.
 #[derive(Debug, Subcommand)]
 pub(super) enum RegistryCommand {
-    /// List repositories and tags
-    Ls,
+    /// List repositories and tags; online with sizes, and for one repository with what each tag is and what holds its content
+    Ls {
+        /// Only this repository
+        repository: Option<String>,
+        /// Ask the running controller (--url, --token)
+        #[arg(long)]
+        online: bool,
+    },
+    /// Delete a tag, or a manifest with every tag that names it, through a running controller
+    Delete {
+        /// What is deleted: REPOSITORY:TAG or REPOSITORY@DIGEST
+        #[arg(value_name = "IMAGE")]
+        image: String,
+        /// Delete it; without this only a preview is shown
+        #[arg(long)]
+        yes: bool,
+    },
     /// Collect garbage: remove content that no tag, manifest or pin needs
     Gc {
         /// Only show what would be removed
@@ -111,6 +126,8 @@ impl RegistryCommand {
     /// The request to a running controller; `None` for a command that works on the data directory.
     pub(super) fn online(&self) -> Option<RegistryRequest> {
         match self {
+            Self::Ls { repository, online: true } => Some(RegistryRequest::List(repository.clone())),
+            Self::Delete { image, yes } => Some(RegistryRequest::Delete { image: image.clone(), yes: *yes }),
             Self::Status => Some(RegistryRequest::Status),
             Self::ReadOnly { state, reason } => {
                 Some(RegistryRequest::ReadOnly((state == "on").then(|| reason.clone().unwrap_or_default())))
@@ -141,6 +158,7 @@ impl RegistryCommand {
     /// The command line for the same operation through a running controller, if there is one.
     fn online_form(&self) -> Option<&'static str> {
         match self {
+            Self::Ls { .. } => Some("shoal registry ls --online"),
             Self::Gc { .. } => Some("shoal registry gc --online"),
             Self::Retain { .. } => Some("shoal registry retain --online"),
             Self::Scrub { .. } => Some("shoal registry scrub --online"),
@@ -200,9 +218,10 @@ async fn run_offline(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     match command {
-        RegistryCommand::Ls => list(registry, output).await,
+        RegistryCommand::Ls { repository, online: _ } => list(registry, repository.as_deref(), output).await,
         // Handled by `registry_online`.
-        RegistryCommand::Status
+        RegistryCommand::Delete { .. }
+        | RegistryCommand::Status
         | RegistryCommand::ReadOnly { .. }
         | RegistryCommand::Uploads { .. }
         | RegistryCommand::CancelUpload { .. } => Ok(()),
@@ -319,9 +338,13 @@ async fn retain(
     tags.iter().try_for_each(|tag| output.line(tag))
 }
 
-async fn list(registry: &Registry, output: &mut Output<'_>) -> Result<(), CliError> {
+async fn list(registry: &Registry, only: Option<&str>, output: &mut Output<'_>) -> Result<(), CliError> {
+    let repositories = match only {
+        Some(name) => vec![named::<RepositoryName>("repository", name)?],
+        None => registry.repositories().await,
+    };
     let mut rows = Vec::new();
-    for repository in registry.repositories().await {
+    for repository in repositories {
         let tags = registry.tags(&repository).await.map_err(|error| failed(&error))?;
         rows.push((repository.to_string(), tags.iter().map(ToString::to_string).collect::<Vec<_>>()));
     }

@@ -7,10 +7,20 @@ use super::client::Client;
 use super::error::CliError;
 use super::live::{Source, WatchArgs};
 use super::output::{Output, join, plain, text};
+use super::registry_content;
 
 /// A request to the registry of a running controller.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RegistryRequest {
+    /// List the repositories, or the tags of one.
+    List(Option<String>),
+    /// Delete a tag or a manifest, or preview it.
+    Delete {
+        /// `REPOSITORY:TAG` or `REPOSITORY@DIGEST`.
+        image: String,
+        /// Whether it is deleted.
+        yes: bool,
+    },
     /// Show the status.
     Status,
     /// With a reason, refuse pushes and deletes; with `None`, accept them again.
@@ -44,6 +54,15 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     match request {
+        RegistryRequest::List(None) => {
+            let page = client.get(&["registry", "repositories"], &[]).await?.body;
+            registry_content::show_repositories(&page, output)
+        }
+        RegistryRequest::List(Some(name)) => {
+            let repository = registry_content::repository(&name, client).await?;
+            registry_content::show_repository(&repository, output)
+        }
+        RegistryRequest::Delete { image, yes } => registry_content::delete(&image, yes, client, output).await,
         RegistryRequest::Status => {
             let status = client.get(&["registry"], &[]).await?.body;
             show(&status, output)

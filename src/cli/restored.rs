@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::error::CliError;
 use super::exit::Exit;
-use super::output::{Output, join, text};
+use super::output::{Output, join, plain, text};
 
 /// What happens to the unfinished jobs of a released server.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -78,19 +78,20 @@ pub(super) async fn show(serial: &str, client: &Client, output: &mut Output<'_>)
     )
 }
 
-/// Releases one server.
+/// Releases one server, or one of `many`.
 pub(super) async fn release(
     serial: &str,
     jobs: Option<Jobs>,
+    many: bool,
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     let body = jobs.map_or_else(|| json!({}), |jobs| json!({ "jobs": jobs.as_str() }));
     let server = client.post(&["servers", serial, "release"], &body, HeaderMap::new()).await?.body;
-    if output.json {
-        output.document(&server)
-    } else {
-        output.line(format!("server {serial} is released; jobs run on it"))
+    match (output.json, many) {
+        (true, true) => output.row(&server),
+        (true, false) => output.document(&server),
+        (false, _) => output.line(format!("server {} is released; jobs run on it", plain(serial))),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `shoal server`: registered servers with the address and credentials of their BMCs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -25,6 +26,8 @@ use super::server_preview;
 use super::targets::{Change, Targets};
 use model::Subject;
 
+/// The maximum of unfinished jobs that a list of servers looks at.
+const MAX_JOBS: usize = 20_000;
 const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
 
 /// Commands for servers.
@@ -60,8 +63,8 @@ pub(super) enum ServerCommand {
     Bios(BiosCommand),
     /// Show the newest condition of every kind: power cycles, restarts of the BMC, reads of its inventory
     Conditions {
-        /// The serial number of the server
-        serial: String,
+        #[command(flatten)]
+        targets: Targets,
         #[command(flatten)]
         watch: WatchArgs,
     },
@@ -75,11 +78,11 @@ pub(super) enum ServerCommand {
         /// The serial number of the server
         serial: String,
     },
-    /// Release a server of restored data, so that jobs run on it
+    /// Release a server of restored data, or the servers of a filter, so that jobs run on them
     Release {
-        /// The serial number of the server
-        serial: String,
-        /// What happens to its unfinished jobs; needed only if it has any
+        #[command(flatten)]
+        targets: Targets,
+        /// What happens to unfinished jobs; needed only if there are any
         #[arg(long, value_name = "WHAT")]
         jobs: Option<restored::Jobs>,
     },
@@ -165,12 +168,12 @@ struct ServerArgs {
 #[derive(Args, Debug)]
 pub(super) struct UpdateServer {
     /// The serial number of the server
-    #[arg(required_unless_present = "filter", conflicts_with = "filter")]
+    #[arg(required_unless_present_any = ["filter", "state", "serial_glob"], conflicts_with_all = ["filter", "state", "serial_glob"])]
     serial: Option<String>,
     #[command(flatten)]
     filter: ServerFilter,
     /// The address of the BMC: HOST, HOST:PORT or a URL
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "filter")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["filter", "state", "serial_glob"])]
     bmc_address: Option<String>,
     /// The user of the BMC
     #[arg(long, value_name = "NAME")]
@@ -192,7 +195,7 @@ pub(super) struct UpdateServer {
     #[arg(long)]
     dry_run: bool,
     /// Change the server only if it has this revision; otherwise end with 4
-    #[arg(long, value_name = "N", conflicts_with = "filter")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["filter", "state", "serial_glob"])]
     if_revision: Option<u64>,
 }
 
@@ -221,12 +224,24 @@ pub(super) async fn run(
         ServerCommand::PowerCycle(cycle) => cycle.run(client, output).await,
         ServerCommand::ResetBmc(reset) => reset.run(client, output).await,
         ServerCommand::Bios(bios) => bios.run(client, output).await,
-        ServerCommand::Conditions { serial, watch } => {
-            let show = async |output: &mut Output<'_>| condition::list(&serial, client, output).await;
+        ServerCommand::Conditions { targets, watch } => {
+            let many = targets.are_filtered();
+            let list = async |serial: &str, output: &mut Output<'_>| {
+                condition::list(serial, many, client, output).await
+            };
+            let show = async |output: &mut Output<'_>| {
+                targets.each("conditions", Change::Reads, client, output, &list).await
+            };
             watch.list(Source::Events(client), output, show).await
         }
         ServerCommand::Restored { serial } => restored::show(&serial, client, output).await,
-        ServerCommand::Release { serial, jobs } => restored::release(&serial, jobs, client, output).await,
+        ServerCommand::Release { targets, jobs } => {
+            let many = targets.are_filtered();
+            let release = async |serial: &str, output: &mut Output<'_>| {
+                restored::release(serial, jobs, many, client, output).await
+            };
+            targets.each("release", Change::Changes, client, output, release).await
+        }
         ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,
         ServerCommand::Remove(targets) => {
             targets
@@ -420,6 +435,32 @@ fn quirk(text: &str) -> Result<(String, Value), String> {
     Ok((flag.to_owned(), value))
 }
 
+/// The job of each server that has not ended. Of several that queue for one server, the oldest.
+async fn current_jobs(client: &Client) -> Result<BTreeMap<String, Value>, CliError> {
+    let filters = [("filter", "-condition:ended".to_owned())];
+    let mut found = client.list(&["jobs"], "jobs", &filters, MAX_JOBS).await?;
+    let jobs = found["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    // The newest is first, so that an older one takes its place.
+    Ok(jobs
+        .into_iter()
+        .filter(|job| job["parent"].is_null())
+        .map(|job| (text(&job, "/server_serial"), job))
+        .collect())
+}
+
+/// The state of a server in a word of `--state`: of several, the one that keeps jobs from it.
+fn state(server: &Value, has_job: bool) -> &'static str {
+    let has = |name: &str| server.get(name).is_some_and(|value| !value.is_null());
+    match () {
+        () if has("restored") => "restored",
+        () if has("maintenance") => "maintenance",
+        () if has_job => "busy",
+        () if has("pending_cleanup") => "pending-cleanup",
+        () if !has("last_seen") => "unseen",
+        () => "free",
+    }
+}
+
 async fn list(
     filter: &FilterArgs,
     limit: usize,
@@ -433,24 +474,37 @@ async fn list(
     if output.json {
         return output.document(&servers);
     }
-    const COLUMNS: [Column<'_>; 6] = [
+    let jobs = current_jobs(client).await.unwrap_or_else(|error| {
+        output.note(format!("the jobs of the servers are not shown: {error}"));
+        BTreeMap::new()
+    });
+    const COLUMNS: [Column<'_>; 8] = [
         Column::new("SERIAL", 0),
         Column::new("BMC", 1),
-        Column::new("VENDOR", 3),
-        Column::new("TLS", 5),
-        Column::new("LAST SEEN", 2),
-        Column::new("LABELS", 4),
+        Column::new("STATE", 2),
+        Column::new("JOB", 3),
+        Column::new("VENDOR", 5),
+        Column::new("TLS", 7),
+        Column::new("LAST SEEN", 4),
+        Column::new("LABELS", 6),
     ];
     let rows: Vec<Vec<String>> = servers["servers"]
         .as_array()
         .into_iter()
         .flatten()
         .map(|server| {
-            ["/serial", "/bmc_address", "/vendor", "/tls", "/last_seen"]
-                .map(|pointer| text(server, pointer))
-                .into_iter()
-                .chain([labels(server)])
-                .collect()
+            let part = |pointer: &str| text(server, pointer);
+            let job = jobs.get(&part("/serial"));
+            vec![
+                part("/serial"),
+                part("/bmc_address"),
+                state(server, job.is_some()).to_owned(),
+                job.map(|job| output.id(job, "/short_id", "/job_id")).unwrap_or_default(),
+                part("/vendor"),
+                part("/tls"),
+                part("/last_seen"),
+                labels(server),
+            ]
         })
         .collect();
     output.columns(&COLUMNS, &rows)?;

@@ -66,11 +66,11 @@ impl Targets {
     }
 }
 
-/// One server, or the servers of `--filter`, for a command whose `--label` means something else.
+/// One server, or the servers of `--filter`, `--state` and `--serial-glob`, for a command whose `--label` means something else.
 #[derive(Args, Debug)]
 pub(super) struct FilterTargets {
-    /// The serial number of the server; without it, the servers of --filter
-    #[arg(required_unless_present = "filter", conflicts_with = "filter")]
+    /// The serial number of the server; without it, the servers of --filter, --state and --serial-glob
+    #[arg(required_unless_present_any = ["filter", "state", "serial_glob"], conflicts_with_all = ["filter", "state", "serial_glob"])]
     serial: Option<String>,
     #[command(flatten)]
     filter: ServerFilter,

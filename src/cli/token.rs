@@ -17,6 +17,9 @@ use access::audit::AuditAction;
 use access::auth::Role;
 use model::Time;
 
+/// What ends the refusal of a token of restored data.
+const CONFIRMED: &str = "confirmed, because the data was restored: shoal token confirm";
+
 /// Commands for API tokens.
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -24,6 +27,11 @@ pub(super) enum TokenCommand {
     Create(CreateToken),
     /// List the API tokens, without their texts
     List(WatchArgs),
+    /// Show an API token, without its text
+    Show {
+        /// The name of the token
+        name: String,
+    },
     /// Revoke an API token; it is refused with the next request
     Revoke {
         /// The name of the token
@@ -135,6 +143,13 @@ pub(super) async fn run(
             let place = Place::open(place).await?;
             watch.list(Source::Pauses, output, async |output| list(&place, output).await).await
         }
+        TokenCommand::Show { name } => {
+            let token = match Place::open(place).await? {
+                Place::Online(client) => client.get(&["tokens", &name], &[]).await?.body,
+                Place::Offline(offline) => document(offline.accounts().token(&name).await.map_err(failed)?),
+            };
+            show_token(&token, output)
+        }
         TokenCommand::Confirm { names } => confirm(&names, place, output).await,
         TokenCommand::Revoke { name } => {
             match Place::open(place).await? {
@@ -206,19 +221,22 @@ impl CreateToken {
 async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
     let place = Place::open(place).await?;
     for name in names {
-        match &place {
+        let confirmed = match &place {
             Place::Online(client) => {
-                client.post(&["tokens", name, "confirm"], &json!({}), HeaderMap::new()).await?;
+                client.post(&["tokens", name, "confirm"], &json!({}), HeaderMap::new()).await?.body
             }
             Place::Offline(offline) => {
                 let (accounts, now) = (offline.accounts(), now());
                 let confirmed = accounts.confirm_token(name, LOCAL, now);
                 let confirmed =
                     offline.audited(AuditAction::TokenConfirm, ("token", name), now, confirmed).await;
-                confirmed.map_err(failed)?;
+                document(confirmed.map_err(failed)?)
             }
+        };
+        match output.json {
+            true => output.row(&confirmed)?,
+            false => output.note(format!("token {name} is confirmed and accepted")),
         }
-        output.note(format!("token {name} is confirmed and accepted"));
     }
     Ok(())
 }
@@ -248,6 +266,35 @@ fn show(issued: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     output.line(part("/token"))
 }
 
+/// The labels and registry scopes that limit a token.
+fn limits(token: &Value) -> String {
+    let labels = token["labels"].as_object().into_iter().flatten();
+    let labels = labels.map(|(key, value)| format!("{key}={}", text(value, "")));
+    let scopes = token["registry"].as_array().into_iter().flatten().map(|scope| text(scope, ""));
+    super::output::plain(&labels.chain(scopes).collect::<Vec<String>>().join(" "))
+}
+
+fn show_token(token: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(token);
+    }
+    let part = |pointer: &str| text(token, pointer);
+    output.fields(&[
+        ("token", part("/name")),
+        ("role", part("/role")),
+        ("limits", limits(token)),
+        (
+            "refused until",
+            if token["unconfirmed"] == json!(true) { CONFIRMED.to_owned() } else { String::new() },
+        ),
+        ("expires", part("/expires_at")),
+        ("last used", part("/last_used_at")),
+        ("created by", part("/created_by")),
+        ("created", part("/created_at")),
+        ("id", part("/token_id")),
+    ])
+}
+
 async fn list(place: &Place, output: &mut Output<'_>) -> Result<(), CliError> {
     let page = match place {
         Place::Online(client) => client.get(&["tokens"], &[]).await?.body,
@@ -260,14 +307,10 @@ async fn list(place: &Place, output: &mut Output<'_>) -> Result<(), CliError> {
     }
     let row = |token: &Value| {
         let part = |pointer: &str| text(token, pointer);
-        let labels = token["labels"].as_object().into_iter().flatten();
-        let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value, ""))).collect();
-        let scopes = token["registry"].as_array().into_iter().flatten().map(|scope| text(scope, ""));
-        let limits: Vec<String> = labels.into_iter().chain(scopes).collect();
         vec![
             part("/name"),
             part("/role"),
-            super::output::plain(&limits.join(" ")),
+            limits(token),
             if token["unconfirmed"] == json!(true) { "unconfirmed" } else { "on" }.to_owned(),
             part("/expires_at"),
             part("/last_used_at"),

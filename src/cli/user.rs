@@ -34,6 +34,11 @@ pub(super) enum UserCommand {
     },
     /// List the users
     List(WatchArgs),
+    /// Show a user
+    Show {
+        /// The name of the user
+        name: String,
+    },
     /// Set another password; the former one is refused with the next request
     Passwd {
         /// The name of the user. Default: the user of --user, who needs no role for it
@@ -127,6 +132,13 @@ pub(super) async fn run(
         UserCommand::List(watch) => {
             let place = Place::open(place).await?;
             return watch.list(Source::Pauses, output, async |output| list(&place, output).await).await;
+        }
+        UserCommand::Show { name } => {
+            let user = match Place::open(place).await? {
+                Place::Online(client) => client.get(&["users", &name], &[]).await?.body,
+                Place::Offline(offline) => document(offline.accounts().user(&name).await.map_err(failed)?),
+            };
+            return show(&user, output);
         }
         UserCommand::Remove { name } => return remove(&name, place, output).await,
         UserCommand::Confirm { names } => return confirm(&names, place, output).await,
@@ -224,19 +236,22 @@ async fn remove(name: &str, place: PlaceArgs, output: &mut Output<'_>) -> Result
 async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
     let place = Place::open(place).await?;
     for name in names {
-        match &place {
+        let confirmed = match &place {
             Place::Online(client) => {
-                client.post(&["users", name, "confirm"], &json!({}), HeaderMap::new()).await?;
+                client.post(&["users", name, "confirm"], &json!({}), HeaderMap::new()).await?.body
             }
             Place::Offline(offline) => {
                 let (accounts, now) = (offline.accounts(), now());
                 let confirmed = accounts.confirm_user(name, LOCAL, now);
                 let confirmed =
                     offline.audited(AuditAction::UserConfirm, ("user", name), now, confirmed).await;
-                confirmed.map_err(failed)?;
+                document(confirmed.map_err(failed)?)
             }
+        };
+        match output.json {
+            true => output.row(&confirmed)?,
+            false => output.note(format!("user {name} is confirmed and can log in")),
         }
-        output.note(format!("user {name} is confirmed and can log in"));
     }
     Ok(())
 }

@@ -151,20 +151,23 @@ async fn job_and_events(
     after: u64,
 ) -> Result<(Value, Vec<Value>, u64), CliError> {
     let state = client.get(&["jobs", job], &[]).await?.body;
-    let (events, next) = events(client, job, after).await?;
+    let (events, next) = events(client, &["jobs", job, "events"], after).await?;
     Ok((state, events, next))
 }
 
-/// Reads all events after `after`. Returns them with the position after which to continue.
-pub(super) async fn events(client: &Client, job: &str, after: u64) -> Result<(Vec<Value>, u64), CliError> {
-    let path = ["jobs", job, "events"];
+/// Reads all events of a path of the API after `after`. Returns them with the position after which to continue.
+pub(super) async fn events(
+    client: &Client,
+    path: &[&str],
+    after: u64,
+) -> Result<(Vec<Value>, u64), CliError> {
     let mut events = Vec::new();
     let mut seq = after;
     for _ in 0..MAX_PAGES {
         let query = [("after", seq.to_string()), ("limit", PAGE.to_string())];
-        let mut page = client.get(&path, &query).await?.body;
+        let mut page = client.get(path, &query).await?.body;
         let Some(Value::Array(mut found)) = page.get_mut("events").map(Value::take) else {
-            return Err(client.unexpected_response(&path, "the list of events is missing"));
+            return Err(client.unexpected_response(path, "the list of events is missing"));
         };
         let last = found.iter().filter_map(|event| event["seq"].as_u64()).max().unwrap_or(seq);
         let next = page["next"].as_u64().unwrap_or(last).max(last);

@@ -9,6 +9,7 @@
 //! An address contains a dot, a colon or a slash, or is `localhost`; `--direct` declares any other name an address.
 
 mod fleet;
+mod last;
 mod show;
 
 #[cfg(test)]
@@ -53,6 +54,9 @@ pub(super) struct ProbeArgs {
     /// Also write the read resources to a file; serial numbers, names and addresses are replaced
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    /// Show what the last probe of a registered server found; the BMC is not asked
+    #[arg(long, conflicts_with_all = ["capture", "direct"])]
+    last: bool,
 }
 
 /// Arguments of `shoal bmc doctor`.
@@ -65,6 +69,9 @@ pub(super) struct DoctorArgs {
     /// Also set the one-time boot override and clear it again
     #[arg(long)]
     write: bool,
+    /// Show the result of the last diagnostics of a registered server; nothing is run
+    #[arg(long, conflicts_with_all = ["write", "direct", "listen", "yes"])]
+    last: bool,
     /// For an address: where to serve the test image [default: the address of this host that the BMC reaches]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
@@ -106,6 +113,16 @@ impl TargetArgs {
         })
     }
 
+    /// Refuses an address, of which nothing is kept.
+    fn expect_serial(&self) -> Result<(), CliError> {
+        match self.is_address() {
+            true => Err(CliError::Usage(
+                "--last shows what is kept of a registered server: give its serial number".to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+
     fn is_address(&self) -> bool {
         let target = self.target.as_deref().unwrap_or_default();
         self.direct || target == "localhost" || target.contains(['.', ':', '/'])
@@ -145,8 +162,9 @@ pub(super) async fn run(
 impl ProbeArgs {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
         if self.filter.is_given() {
-            if self.target.target.is_some() || self.capture.is_some() {
-                let why = "a filter selects servers: leave out the serial number or address, and --capture";
+            if self.target.target.is_some() || self.capture.is_some() || self.last {
+                let why =
+                    "a filter selects servers: leave out the serial number or address, --capture and --last";
                 return Err(CliError::Usage(why.to_owned()));
             }
             let filter = self.filter.text(Subject::Servers)?;
@@ -154,6 +172,10 @@ impl ProbeArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let target = self.target.name()?;
+        if self.last {
+            self.target.expect_serial()?;
+            return last::card(target, &Client::new(connection)?, output).await;
+        }
         let (card, capture) = if self.target.is_address() {
             let now = SystemClock.now();
             let probed = direct::probe(&self.target.target()?, self.capture.is_some(), now).await;
@@ -184,10 +206,17 @@ impl ProbeArgs {
 
 impl DoctorArgs {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
+        if self.last && self.selection.filter.is_given() {
+            return self.last_of_many(&Client::new(connection)?, output).await;
+        }
         if self.selection.filter.is_given() {
             return self.run_many(&Client::new(connection)?, output).await;
         }
         let target = self.target.name()?;
+        if self.last {
+            self.target.expect_serial()?;
+            return last::diagnostics(target, &Client::new(connection)?, output).await;
+        }
         let report = if self.target.is_address() {
             let now = SystemClock.now();
             let found = diagnostics::direct::run(&self.target.target()?, self.write, self.listen, now).await;
@@ -239,6 +268,19 @@ impl DoctorArgs {
         }
     }
 
+    /// The last diagnostics of the servers of a filter; nothing is run, so no consent is needed.
+    async fn last_of_many(&self, client: &Client, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
+        let target = self.target.target.as_deref();
+        let filter = self.selection.or_one(Subject::Servers, target, "serial number of the server")?;
+        let serials = many::serials(&filter, client).await?;
+        let show = async |serial: &str, output: &mut Output<'_>| {
+            let report = last::kept(serial, client).await?;
+            last::show_one_of_many(serial, &report, output)
+        };
+        many::each(&serials, output, show).await?;
+        Ok(ExitCode::SUCCESS)
+    }
+
     /// Checks the servers of a filter, one after the other: the image is inserted into one BMC at a time.
     async fn run_many(&self, client: &Client, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
         let target = self.target.target.as_deref();
@@ -248,16 +290,7 @@ impl DoctorArgs {
         };
         let check = async |serial: &str, output: &mut Output<'_>| {
             let report = self.check(serial, client, output).await?;
-            if output.json {
-                output.row(&report)?;
-            } else {
-                output.line(format!("server {}", plain(serial)))?;
-                show::checks(&report, output)?;
-            }
-            match report["verdict"] == json!(CheckStatus::Fail) {
-                true => Err(CliError::failed("a check has failed")),
-                false => Ok(()),
-            }
+            last::show_one_of_many(serial, &report, output)
         };
         many::each(&serials, output, check).await?;
         Ok(ExitCode::SUCCESS)

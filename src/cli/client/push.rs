@@ -1,4 +1,4 @@
-//! Pushes files, streams and manifests to the registry of a controller.
+//! Pushes files, streams and manifests to the registry of a controller, and deletes manifests.
 //!
 //! ```text
 //!   a file    HEAD blobs/DIGEST ── 200 ──> nothing to do
@@ -159,6 +159,17 @@ impl Client {
         Ok(())
     }
 
+    /// Deletes a tag, or a manifest by its digest with every tag that names it.
+    pub(in crate::cli) async fn delete_manifest(
+        &self,
+        repository: &str,
+        reference: &str,
+    ) -> Result<(), CliError> {
+        let delete = self.v2(Method::DELETE, &format!("{repository}/manifests/{reference}"));
+        self.accepted_as("to delete it", self.send_raw(delete).await?, StatusCode::ACCEPTED).await?;
+        Ok(())
+    }
+
     /// The host of the controller and its port, as image references have it.
     pub(in crate::cli) fn registry_host(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
@@ -218,6 +229,16 @@ impl Client {
     }
 
     async fn accepted(&self, response: Response, wanted: StatusCode) -> Result<Response, CliError> {
+        self.accepted_as("the push", response, wanted).await
+    }
+
+    /// The response, if it has the wanted status. `what` is what the registry refuses otherwise.
+    async fn accepted_as(
+        &self,
+        what: &str,
+        response: Response,
+        wanted: StatusCode,
+    ) -> Result<Response, CliError> {
         let status = response.status();
         if status == wanted {
             return Ok(response);
@@ -228,7 +249,7 @@ impl Client {
         let document: Option<Value> = serde_json::from_slice(&body).ok();
         let first = document.as_ref().and_then(|body| body.pointer("/errors/0/message")?.as_str());
         let body =
-            Value::String(first.map_or(text, |message| format!("the registry refused the push: {message}")));
+            Value::String(first.map_or(text, |message| format!("the registry refused {what}: {message}")));
         Err(CliError::Refused { status: status.as_u16(), body })
     }
 }

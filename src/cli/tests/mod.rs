@@ -10,6 +10,8 @@ mod jobs;
 mod local;
 mod maintenance;
 mod media;
+mod online;
+mod operations;
 mod quoted;
 mod readiness;
 mod reference;

@@ -142,3 +142,122 @@ fn diagnostics_without_a_result_yet_are_followed_to_their_end() {
         assert_eq!(ran.json()["verdict"], verdict);
     }
 }
+
+/// The commands on servers and jobs without selectors, with the reason.
+const WITHOUT_SELECTORS: &[(&str, &str)] = &[
+    ("server add", "it names a server that is not registered yet"),
+    ("server import", "its table or range names the servers"),
+    ("server show", ONE),
+    (
+        "server restored",
+        "its table compares one server with what its BMC shows; `controller restored` lists all",
+    ),
+    ("job show", ONE),
+    ("job events", "`event list` has the events of all"),
+    ("job watch", "it follows one job to its end; `job list --watch` and `batch watch` follow many"),
+    ("job explain", ONE),
+    ("job log", ONE),
+    ("job media-url", "a signed URL is a secret of one job"),
+    ("batch list", "a batch has many servers; it has the selector of labels, -l"),
+    ("batch show", BATCH),
+    ("batch watch", BATCH),
+    ("batch cancel", BATCH),
+    ("batch continue", BATCH),
+    ("batch retry", BATCH),
+    ("media list", "--server names one; the list is short, for it has what is served"),
+    ("event list", "--server names one; the log has no labels"),
+];
+
+const ONE: &str = "it shows one in full; the list takes the selectors";
+const BATCH: &str = "it is about one batch";
+
+#[test]
+fn every_command_on_servers_or_jobs_has_the_selectors_or_a_reason_why_it_has_none() {
+    let mut command = super::super::definition().disable_help_subcommand(true);
+    command.build();
+    let selects = |path: &str| {
+        let found =
+            path.split(' ').try_fold(&command, |command, name| command.find_subcommand(name)).unwrap();
+        let options: Vec<&str> = found.get_arguments().filter_map(|argument| argument.get_long()).collect();
+        // `--label` sets labels where servers or jobs get them; there --filter selects by labels.
+        let by_label = options.contains(&"filter") || options.contains(&"label") && options.contains(&"not");
+        by_label && options.contains(&"state") && options.contains(&"serial-glob")
+    };
+    let groups =
+        ["server ", "job ", "batch ", "bmc ", "media ", "event ", "firmware plan", "firmware install"];
+    let commands = super::without_json::commands();
+    for path in commands.iter().filter(|path| groups.iter().any(|group| path.starts_with(group))) {
+        match WITHOUT_SELECTORS.iter().find(|(known, _)| known == path) {
+            Some(_) => assert!(!selects(path), "{path} has selectors: remove its reason"),
+            None => assert!(
+                selects(path),
+                "{path}: flatten Selection, FilterArgs or ServerFilter, or give a reason"
+            ),
+        }
+    }
+    for (path, reason) in WITHOUT_SELECTORS {
+        assert!(commands.contains(*path) && !reason.is_empty(), "{path} is no command");
+    }
+}
+
+#[test]
+fn a_command_that_sets_labels_selects_servers_by_state_and_serial_number_too() {
+    for (command, more) in [
+        (&["server", "update"][..], &["--vendor", "contoso"][..]),
+        (&["firmware", "install"], &[]),
+        (&["server", "release"], &[]),
+    ] {
+        for (option, value, wanted) in
+            [("--state", "free", "filter=state%3Afree"), ("--serial-glob", "XF-*", "filter=serial%3AXF-*")]
+        {
+            let controller = controller();
+            let line = [command, more, &[option, value]].concat();
+            let ran = controller.shoal(&line).ends_with(0);
+            assert!(ran.out.contains("2 servers selected"), "{line:?}: {}", ran.out);
+            assert!(changes(&controller).is_empty(), "{line:?}");
+            let asked = controller.seen()[0].uri.query().unwrap_or_default().to_owned();
+            assert!(asked.contains(wanted), "{line:?}: {asked}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("recipe.json").display().to_string();
+    std::fs::write(&recipe, "{}").unwrap();
+    let controller = controller();
+    let line = ["job", "create", "--recipe", &recipe, "--serial-glob", "XF-*"];
+    assert!(controller.shoal(&line).ends_with(0).out.contains("2 servers selected"));
+    controller.shoal(&[&line[..], &["--state", "no such"]].concat()).ends_with(2);
+    for both in [
+        &["server", "update", "XF-1", "--state", "free", "--vendor", "x"][..],
+        &["firmware", "install", "XF-1", "--serial-glob", "XF-*"],
+        &["job", "create", "--server", "XF-1", "--state", "free", "--recipe", "-"],
+        &["job", "create", "--recipe", "-"],
+    ] {
+        refused(both);
+    }
+}
+
+#[test]
+fn bios_settings_and_conditions_of_the_servers_of_a_filter_are_shown() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/servers" => {
+            (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
+        }
+        path if path.ends_with("/conditions") => {
+            (200, json!({ "conditions": [{ "kind": "powerCycle", "state": "done", "id": "C-1" }] }))
+        }
+        path => {
+            let serial = path.split('/').nth(4).unwrap_or_default();
+            let attributes =
+                json!([{ "name": "BootMode", "value": "Uefi" }, { "name": "Turbo", "value": "On" }]);
+            (200, json!({ "serial": serial, "boot_order": [], "attributes": attributes }))
+        }
+    });
+    let bios = controller.shoal(&["server", "bios", "show", "-l", "rack=7", "boot"]).ends_with(0).out;
+    assert!(bios.contains("XF-1") && bios.contains("XF-2") && bios.contains("BootMode"), "{bios}");
+    assert!(!bios.contains("Turbo"), "{bios}");
+    let rows =
+        controller.shoal(&["server", "bios", "show", "--serial-glob", "XF-*", "--json"]).ends_with(0).out;
+    assert_eq!(rows.lines().count(), 2, "a document for each: {rows}");
+    let conditions = controller.shoal(&["server", "conditions", "--state", "free"]).ends_with(0).out;
+    assert!(conditions.contains("server XF-2") && conditions.contains("powerCycle"), "{conditions}");
+}

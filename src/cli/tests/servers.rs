@@ -145,8 +145,10 @@ fn a_list_is_read_to_its_end_page_by_page() {
     let ran = controller.shoal(&["server", "list"]).ends_with(0);
     let lines: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0][0], "SERIAL");
-    assert_eq!(lines[1], ["XF-1", "https://192.0.2.7"]);
-    assert_eq!(lines[2], ["XF-2", "rack=7"]);
+    assert_eq!(lines[1], ["XF-1", "https://192.0.2.7", "unseen"]);
+    assert_eq!(lines[2], ["XF-2", "unseen", "rack=7"]);
+    // This controller has no list of jobs: the servers are shown all the same.
+    assert!(ran.err.contains("the jobs of the servers are not shown"), "{}", ran.err);
     let all = controller.shoal(&["server", "list", "--json"]).ends_with(0).json();
     assert_eq!((all["servers"].as_array().unwrap().len(), &all["next"]), (2, &Value::Null));
     let one = controller.shoal(&["server", "list", "--limit", "1"]).ends_with(0);
@@ -429,4 +431,47 @@ fn a_release_that_leaves_servers_is_a_conflict() {
         assert!(ran.out.contains("1 servers released"), "{}", ran.out);
         controller.shoal(&[&release[..], &["--json"]].concat()).ends_with(code);
     }
+}
+
+#[test]
+fn a_list_of_servers_shows_what_each_does_now() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/jobs" => {
+            let job = |id: &str, serial: &str, parent: Value| json!({ "job_id": id, "short_id": id, "server_serial": serial, "parent": parent });
+            // The newest is first: the older one is the one that runs.
+            let jobs = [
+                job("queued", "XF-1", Value::Null),
+                job("running", "XF-1", Value::Null),
+                job("step", "XF-3", json!("other")),
+            ];
+            (200, json!({ "jobs": jobs, "next": null }))
+        }
+        _ => {
+            let seen = "2026-01-02T00:00:00.000Z";
+            let servers = json!([
+                { "serial": "XF-1", "last_seen": seen },
+                { "serial": "XF-2", "last_seen": seen, "maintenance": { "since": seen } },
+                { "serial": "XF-3", "last_seen": seen },
+                { "serial": "XF-4", "last_seen": seen, "restored": { "as_of": seen } },
+                { "serial": "XF-5", "last_seen": seen, "pending_cleanup": {} },
+                { "serial": "XF-6", "last_seen": null },
+            ]);
+            (200, json!({ "servers": servers, "next": null }))
+        }
+    });
+    let listed = controller.shoal(&["server", "list"]).ends_with(0).out;
+    for (serial, wanted) in [
+        ("XF-1", "busy running"),
+        ("XF-2", "maintenance"),
+        ("XF-3", "free"),
+        ("XF-4", "restored"),
+        ("XF-5", "pending-cleanup"),
+        ("XF-6", "unseen"),
+    ] {
+        let line = listed.lines().find(|line| line.starts_with(serial)).unwrap();
+        let words = line.split_whitespace().collect::<Vec<&str>>().join(" ");
+        assert!(words.contains(wanted), "{serial} {wanted}: {words}");
+    }
+    let asked = controller.seen().into_iter().find(|seen| seen.uri.path() == "/api/v1/jobs").unwrap();
+    assert!(asked.uri.query().unwrap().contains("-condition%3Aended"), "{}", asked.uri);
 }

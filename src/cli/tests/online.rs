@@ -1,0 +1,254 @@
+//! Commands that show what a running controller has: the content of its registry, its events, its settings, what it keeps of a
+//! server, and the task image of a job.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::{Controller, Seen};
+
+const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const HELD: &str = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+fn tag(name: &str, digest: &str, immutable: bool) -> Value {
+    let held: &[&str] = if digest == HELD { &["job J-1"] } else { &[] };
+    json!({
+        "tag": name, "digest": digest, "bytes": 4096, "immutable": immutable, "kind": "image", "platforms": ["linux/amd64"],
+        "held_by": held, "problem": null, "pushed_at": "2026-01-02T00:00:00.000Z",
+    })
+}
+
+/// A controller whose registry has one repository with its tags on two pages.
+fn registry() -> Controller {
+    Controller::start(|seen| match (seen.method.as_str(), seen.uri.path(), seen.uri.query()) {
+        ("GET", "/api/v1/registry/repositories", _) => {
+            let repository = json!({
+                "name": "os/debian", "bytes": 9000, "tags": 3, "names": ["13", "v1"], "pins": 1,
+                "changed_at": "2026-01-02T00:00:00.000Z",
+            });
+            (200, json!({ "repositories": [repository], "next": null }))
+        }
+        ("GET", "/api/v1/registry/repositories/os%2Fdebian", query) => {
+            let (tags, next) = match query.unwrap_or_default().contains("cursor=used") {
+                true => (vec![tag("v1", DIGEST, true)], Value::Null),
+                false => (vec![tag("13", DIGEST, false), tag("used", HELD, false)], json!("used")),
+            };
+            let held = json!([{ "digest": HELD, "owner": "job J-1", "job_id": "J-1", "since": null }]);
+            (
+                200,
+                json!({ "name": "os/debian", "bytes": 9000, "tags": tags, "next": next, "held": held, "more_held": 0 }),
+            )
+        }
+        ("DELETE", _, _) => (202, Value::Null),
+        _ => (404, json!({ "error": "not_found", "message": "none", "details": [], "request_id": "r" })),
+    })
+}
+
+fn deletions(controller: &Controller) -> Vec<String> {
+    let deletions = controller.seen().into_iter().filter(|seen: &Seen| seen.method == Method::DELETE);
+    deletions.map(|seen| seen.uri.path().to_owned()).collect()
+}
+
+#[test]
+fn repositories_and_tags_of_a_running_controller_are_listed_with_their_sizes() {
+    let controller = registry();
+    let all = controller.shoal(&["registry", "ls", "--online"]).ends_with(0).out;
+    for part in ["os/debian", "9000", "13 v1", "1 pins"] {
+        assert!(all.contains(part), "{part} in {all}");
+    }
+    let one = controller.shoal(&["registry", "ls", "os/debian", "--online"]).ends_with(0);
+    for part in ["13", "used", "v1", "4096", "linux/amd64", "immutable", "job J-1", DIGEST] {
+        assert!(one.out.contains(part), "{part} in {}", one.out);
+    }
+    assert!(one.err.contains(&format!("{HELD} is held by job J-1")), "{}", one.err);
+    let json = controller.shoal(&["registry", "ls", "os/debian", "--online", "--json"]).ends_with(0).json();
+    assert_eq!((json["tags"].as_array().unwrap().len(), &json["next"]), (3, &Value::Null));
+    controller.shoal(&["registry", "ls", "other", "--online"]).ends_with(3);
+}
+
+#[test]
+fn a_tag_is_deleted_after_a_preview_and_with_consent_only() {
+    let controller = registry();
+    let preview = controller.shoal(&["registry", "delete", "os/debian:13"]).ends_with(0);
+    assert!(preview.out.contains("would delete the tag os/debian:13"), "{}", preview.out);
+    assert!(preview.err.contains("other tags: v1") && preview.err.contains("add --yes"), "{}", preview.err);
+    assert!(deletions(&controller).is_empty());
+    let gone = controller.shoal(&["registry", "delete", "os/debian:13", "--yes", "--json"]).ends_with(0);
+    assert_eq!((&gone.json()["dry_run"], &gone.json()["tags"]), (&json!(false), &json!(["13"])));
+    assert_eq!(deletions(&controller), ["/v2/os/debian/manifests/13"]);
+    assert!(controller.seen().iter().all(|seen| seen.header("authorization") == Some("Bearer shoal_canary")));
+}
+
+#[test]
+fn what_the_registry_keeps_is_not_deleted() {
+    let controller = registry();
+    for (image, reason, code) in [
+        ("os/debian:v1", "immutable", 1),
+        (&*format!("os/debian@{DIGEST}"), "immutable", 1),
+        (&*format!("os/debian@{HELD}"), "held by job J-1", 1),
+        ("os/debian:none", "has no tag none", 3),
+        ("os/debian", "REPOSITORY:TAG", 2),
+    ] {
+        let ran = controller.shoal(&["registry", "delete", image, "--yes"]).ends_with(code);
+        assert!(ran.err.contains(reason), "{image}: {}", ran.err);
+    }
+    assert!(deletions(&controller).is_empty());
+    let refuses = Controller::start(|seen| match seen.method {
+        Method::DELETE => (
+            403,
+            json!({ "errors": [{ "code": "DENIED", "message": "this login may not delete", "detail": null }] }),
+        ),
+        _ => {
+            let tags = [tag("13", DIGEST, false)];
+            (200, json!({ "name": "os/debian", "tags": tags, "next": null, "held": [], "more_held": 0 }))
+        }
+    });
+    let ran = refuses.shoal(&["registry", "delete", "os/debian:13", "--yes"]);
+    assert!(ran.err.contains("refused to delete it: this login may not delete"), "{}", ran.err);
+}
+
+/// An event of the log at a position.
+fn event(seq: u64) -> Value {
+    let (kind, server) =
+        if seq.is_multiple_of(3) { ("registry.push-tag", "XF-1") } else { ("job.created", "XF-2") };
+    json!({
+        "seq": seq, "time": format!("2026-01-02T00:{:02}:{:02}.000Z", seq / 60 % 60, seq % 60), "type": kind, "server_serial": server,
+        "level": "info", "message": format!("event {seq}"), "actor": "ada", "job_id": null, "step": null, "attempt": 0, "data": null,
+    })
+}
+
+/// A controller with events at the positions 1 to 40 and 3961 to 4000.
+fn log() -> Controller {
+    Controller::start(|seen| {
+        let query = seen.uri.query().unwrap_or_default();
+        let of = |name: &str| {
+            query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+        };
+        let after: u64 = of("after").parse().unwrap_or(4000);
+        let limit: usize = of("limit").parse().unwrap_or(200);
+        let positions = (1..=40).chain(3961..=4000).filter(|seq| *seq > after).take(limit);
+        let events: Vec<Value> = positions.map(event).collect();
+        let next = events.last().map_or(after, |event| event["seq"].as_u64().unwrap());
+        (200, json!({ "events": events, "next": next }))
+    })
+}
+
+#[test]
+fn the_newest_events_are_listed_also_across_a_part_of_the_log_that_was_removed() {
+    let controller = log();
+    let listed = |more: &[&str]| {
+        let ran = controller.shoal(&[&["event", "list", "--json"][..], more].concat()).ends_with(0).json();
+        assert_eq!(ran["next"], 4000);
+        ran["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| event["seq"].as_u64().unwrap())
+            .collect::<Vec<u64>>()
+    };
+    assert_eq!(listed(&["--limit", "2"]), [3999, 4000]);
+    assert_eq!(listed(&["--limit", "80"]).len(), 80);
+    assert_eq!(listed(&["--limit", "80"])[..2], [1, 2], "the oldest is first");
+    assert_eq!(listed(&["--type", "registry.*", "--limit", "15"]).len(), 15);
+    assert!(listed(&["--server", "XF-2"]).iter().all(|seq| seq % 3 != 0));
+    assert!(listed(&["--server", "XF-2", "--type", "registry.*"]).is_empty());
+    assert_eq!(
+        listed(&["--since", "2026-01-02T00:06:39Z"]),
+        [3999, 4000],
+        "3999 is 66 minutes, which is 06:39"
+    );
+    let text = controller.shoal(&["event", "list", "--utc", "--limit", "1"]).ends_with(0).out;
+    for part in ["2026-01-02T00:06:40Z", "job.created", "XF-2", "event 4000"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn the_settings_of_a_running_controller_are_shown_with_their_origin() {
+    let controller = Controller::start(|_| {
+        let setting = json!({ "name": "JOB_RETENTION_DAYS", "value": "90", "origin": "environment" });
+        (200, json!({ "settings": [setting], "next": null }))
+    });
+    let ran = controller.shoal(&["config", "show", "--online"]).ends_with(0).out;
+    assert!(ran.contains("JOB_RETENTION_DAYS") && ran.contains("90") && ran.contains("environment"), "{ran}");
+    assert_eq!(controller.seen()[0].uri.path(), "/api/v1/settings");
+}
+
+#[test]
+fn what_is_kept_of_a_server_is_shown_without_a_new_run() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/servers" => {
+            (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
+        }
+        "/api/v1/servers/XF-1/doctor" => (
+            200,
+            json!({ "server_serial": "XF-1", "doctor_id": "D-1", "ended_at": "2026-01-02T00:00:00.000Z", "verdict": "fail",
+                    "checks": [{ "name": "clock", "status": "fail", "found": "400 s behind", "next_action": "set it" }] }),
+        ),
+        "/api/v1/servers/XF-1/card" => (
+            200,
+            json!({ "server_serial": "XF-1", "probed_at": "2026-01-02T00:00:00.000Z", "card": { "address": "https://192.0.2.7" } }),
+        ),
+        path if path.ends_with("/doctor") => (
+            200,
+            json!({ "server_serial": "XF-2", "doctor_id": null, "ended_at": null, "verdict": null, "checks": [] }),
+        ),
+        _ => (200, json!({ "server_serial": "XF-2", "probed_at": null, "card": null })),
+    });
+    let last = controller.shoal(&["bmc", "doctor", "XF-1", "--last", "--utc"]).ends_with(1).out;
+    assert!(last.contains("400 s behind") && last.contains("2026-01-02"), "{last}");
+    let none = controller.shoal(&["bmc", "doctor", "XF-2", "--last"]).ends_with(3).err;
+    assert!(none.contains("`shoal bmc doctor XF-2`"), "{none}");
+    let many = controller.shoal(&["bmc", "doctor", "-l", "site=a", "--last"]).ends_with(1);
+    assert!(many.out.contains("server XF-1") && many.err.contains("2 of 2"), "{} {}", many.out, many.err);
+    assert!(controller.shoal(&["bmc", "probe", "XF-1", "--last"]).ends_with(0).out.contains("192.0.2.7"));
+    controller.shoal(&["bmc", "probe", "XF-2", "--last"]).ends_with(3);
+    controller.shoal(&["bmc", "doctor", "192.0.2.7", "--last"]).ends_with(2);
+    assert!(controller.seen().iter().all(|seen| seen.method == Method::GET), "nothing is run");
+}
+
+#[test]
+fn the_task_image_of_a_job_is_a_url_or_a_file() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/jobs/j-1/media-url" => (
+            201,
+            json!({ "url": "/media/tasks/j-1/task.iso?expires=1&sig=x", "expires_at": "2026-01-02T00:00:00.000Z" }),
+        ),
+        "/media/tasks/j-1/task.iso" => (200, json!("the bytes of an image")),
+        _ => (404, json!({ "error": "no_task_image", "message": "none", "details": [], "request_id": "r" })),
+    });
+    let url = controller.shoal(&["job", "media-url", "j-1"]).ends_with(0);
+    assert_eq!(url.out, format!("{}/media/tasks/j-1/task.iso?expires=1&sig=x\n", controller.url));
+    assert!(url.err.contains("is a secret"), "{}", url.err);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("task.iso").display().to_string();
+    let saved = controller.shoal(&["job", "media-url", "j-1", "-o", &file]).ends_with(0);
+    assert_eq!(saved.out, format!("{file}: 21 bytes\n"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "the bytes of an image");
+    let image = controller.seen().into_iter().find(|seen| seen.uri.path().starts_with("/media/")).unwrap();
+    assert_eq!(image.header("authorization"), None, "the signature is the login");
+    controller.shoal(&["job", "media-url", "j-1", "-o", &file]).ends_with(1);
+    controller.shoal(&["job", "media-url", "j-2"]).ends_with(3);
+}
+
+#[test]
+fn one_user_and_one_token_are_shown() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/users/ann" => (
+            200,
+            json!({ "name": "ann", "role": "operator", "disabled_at": null, "unconfirmed": true, "created_by": "ada" }),
+        ),
+        "/api/v1/tokens/ci" => (
+            200,
+            json!({ "token_id": "T-1", "name": "ci", "role": "viewer", "labels": { "site": "a" }, "registry": ["pull:os/**"],
+                    "unconfirmed": true, "expires_at": null, "last_used_at": null, "created_by": "ada" }),
+        ),
+        _ => (404, json!({ "error": "unknown_user", "message": "none", "details": [], "request_id": "r" })),
+    });
+    let user = controller.shoal(&["user", "show", "ann"]).ends_with(0).out;
+    assert!(user.contains("operator") && user.contains("shoal user confirm"), "{user}");
+    let token = controller.shoal(&["token", "show", "ci"]).ends_with(0).out;
+    for part in ["viewer", "site=a", "pull:os/**", "T-1", "shoal token confirm"] {
+        assert!(token.contains(part), "{part} in {token}");
+    }
+    controller.shoal(&["user", "show", "bob"]).ends_with(3);
+}

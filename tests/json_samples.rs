@@ -198,6 +198,10 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("", "corrupted", "no content is corrupted"),
     ("", "skipped", "all names are tags"),
     ("", "failed", "all images are whole"),
+    ("", "damaged", "no content is damaged"),
+    ("", "incomplete", "everything was read"),
+    ("controller release", "/left", "what happens to their jobs was said"),
+    ("controller restored", "/servers/0/jobs", "the first server has no unfinished job"),
     ("firmware list", "/unusable", "every file is usable"),
     ("iso check", "/findings", "the image is right"),
     ("iso info", "/boot", NO_BOOT),
@@ -205,14 +209,17 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("iso info", "/boot_images", NO_BOOT),
     ("iso info", "/unreadable", NO_BOOT),
     ("recipe validate", "/errors", "the recipe is right"),
+    ("registry delete", "/held_by", "no job holds it"),
     ("registry retain", "/tags", "the controller of the walk has no retention rules"),
     ("secret list", "/secrets/0/former", "no key was rotated"),
     ("server bios set", "/parameters/boot_order", "none was given"),
+    ("server inventory", "/out_of_band/firmware", "the simulated BMC lists none"),
+    ("server inventory", "/out_of_band/power_supplies", "the simulated BMC lists none"),
     ("webhook dead-letters", "/dead_letters", "an event is a dead letter after 24 hours"),
     ("webhook show", "/retry_streams", "its type has no event"),
     ("worker list", "/workers", "a worker is a process of its own; tests/workers.rs"),
     ("worker token list", "/workers", "a worker is a process of its own; tests/workers.rs"),
-    ("token rotate", "/registry", "the token has labels only"),
+    ("whoami", "/registry", "the token has no limits"),
 ];
 
 const NO_BOOT: &str = "an image that boots is in tests/boot_images.rs";
@@ -525,6 +532,17 @@ fn steady_sample(document: &Value, key: &str) -> Value {
     }
 }
 
+const ID: &str = "0192f3a4-5b6c-7abc-8def-0123456789ab";
+const TIME: &str = "2026-01-02T10:00:00.000Z";
+
+fn is_time(text: &str) -> bool {
+    text.len() >= 20 && text.ends_with('Z') && text.contains('T') && !text.contains(' ')
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 36 && text.matches('-').count() == 4
+}
+
 fn steady(text: &str, key: &str) -> String {
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match text {
@@ -535,13 +553,9 @@ fn steady(text: &str, key: &str) -> String {
         _ if text.starts_with("shoal-") && text.ends_with('Z') => {
             "shoal-3f9a1c2b-000012-20260102T100000Z".to_owned()
         }
-        _ if text.len() == 36 && text.matches('-').count() == 4 => {
-            "0192f3a4-5b6c-7abc-8def-0123456789ab".to_owned()
-        }
+        _ if is_id(text) => ID.to_owned(),
         _ if text.len() == 64 && is_hex(text) => "0".repeat(64),
-        _ if text.len() >= 20 && text.ends_with('Z') && text.contains('T') => {
-            "2026-01-02T10:00:00.000Z".to_owned()
-        }
+        _ if is_time(text) => TIME.to_owned(),
         _ if text.contains("127.0.0.1:") => "192.0.2.41".to_owned(),
         _ if text.starts_with('/') && text.contains("/.tmp") => {
             format!("/var/lib/shoal/{}", text.rsplit('/').next().unwrap_or_default())
@@ -552,6 +566,21 @@ fn steady(text: &str, key: &str) -> String {
                 None => word.to_owned(),
             });
             words.collect::<Vec<String>>().join(" ")
+        }
+        _ if key == "pem" => "-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n".to_owned(),
+        _ if key == "sealed_with" => "34df17cd4849bb9f".to_owned(),
+        _ if text.contains("&sig=") => {
+            "/media/tasks/0192f3a4-5b6c-7abc-8def-0123456789ab/task.iso?expires=1767348000&sig=…".to_owned()
+        }
+        // Ids and times within a sentence or a path.
+        _ if text.split([' ', '/']).any(|word| is_id(word) || is_time(word)) => {
+            let words =
+                text.split_inclusive([' ', '/']).map(|word| match word.trim_end_matches([' ', '/']) {
+                    bare if is_id(bare) => word.replace(bare, ID),
+                    bare if is_time(bare) => word.replace(bare, TIME),
+                    _ => word.to_owned(),
+                });
+            words.collect()
         }
         _ if key == "head" => format!("7:{}", "0".repeat(64)),
         "127.0.0.1" => "192.0.2.1".to_owned(),

@@ -85,15 +85,28 @@ async fn status(client: &Client) -> Result<Value, CliError> {
 }
 
 fn newest(status: &Value) -> Result<String, CliError> {
-    let name = status.pointer("/last/name").and_then(Value::as_str).map(str::to_owned);
-    name.ok_or_else(|| {
+    last(status).map(str::to_owned).ok_or_else(|| {
         CliError::failed("this controller has made no backup; make one with `shoal backup now`")
     })
 }
 
+/// Writes a status as a document. It is named by a backup.
+fn document(status: &Value, name: Option<&str>, output: &mut Output<'_>) -> Result<(), CliError> {
+    match output.format {
+        Format::Name => output.document(&json!(name.into_iter().collect::<Vec<_>>())),
+        _ => output.document(status),
+    }
+}
+
+/// The name of the last backup.
+fn last(status: &Value) -> Option<&str> {
+    status.pointer("/last/name").and_then(Value::as_str)
+}
+
 fn only_started(status: &Value, what: &str, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
-        return output.document(status);
+        // What is under way has no name yet.
+        return document(status, None, output);
     }
     output.line(format!("{what} is under way; `shoal backup status` shows its end"))
 }
@@ -128,7 +141,7 @@ fn made(before: &Value, after: &Value, output: &mut Output<'_>) -> Result<(), Cl
         return Err(CliError::failed(format!("no backup was made: {message}")));
     }
     if output.json {
-        return output.document(after);
+        return document(after, last(after), output);
     }
     let part = |pointer: &str| plain(&text(after, pointer));
     output.line(format!(
@@ -159,7 +172,7 @@ fn verified(name: &str, after: &Value, output: &mut Output<'_>) -> Result<(), Cl
         return Err(CliError::failed(format!("the backup {name} could not be read: {}", plain(error))));
     }
     if output.json {
-        return output.document(after);
+        return document(after, Some(name), output);
     }
     output.line(format!("the backup {name} was read and is right"))
 }
@@ -194,7 +207,7 @@ fn size(backup: &Value) -> String {
 
 fn show(status: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
-        return output.document(status);
+        return document(status, last(status), output);
     }
     let part = |pointer: &str| text(status, pointer);
     let running = join(&[part("/running/what"), part("/running/phase")], ": ");

@@ -8,7 +8,7 @@ use reqwest::header::HeaderMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::client::{Client, header};
+use super::client::Client;
 use super::error::CliError;
 use super::filter::FilterOptions;
 use super::ids;
@@ -16,6 +16,7 @@ use super::input;
 use super::live::{Source, WatchArgs};
 use super::many::{self, Consent, NextLine};
 use super::output::{Column, Format, Output, Since, join, plain, text};
+use super::repeat::RepeatKey;
 use super::watch::{self, PollInterval};
 use model::Subject;
 
@@ -266,7 +267,7 @@ impl CreateBatch {
         } else {
             let selected =
                 self.consent.servers("batch create", &filter, self.dry_run, client, output).await?;
-            let Some(serials) = selected else { return self.consent.expect_some(self.dry_run) };
+            let Some(serials) = selected else { return Ok(()) };
             self.order_of(&serials)?
         };
         if let Some(max_parallel) = self.max_parallel {
@@ -278,8 +279,8 @@ impl CreateBatch {
         if let Some(stop_after) = self.limits.stop_after {
             order.insert("stop_after".to_owned(), raw(&stop_after.to_string())?);
         }
-        let headers = key_header(self.idempotency_key.as_deref())?;
-        let response = client.post(&["batches"], &order, headers).await?.body;
+        let key = RepeatKey::many(self.idempotency_key.as_deref())?;
+        let response = key.post(client, &["batches"], &order, output).await?.body;
         created(&response, self.watch, client, output).await
     }
 
@@ -327,14 +328,10 @@ impl RetryBatch {
         body.extend(self.max_parallel.map(|most| ("max_parallel".to_owned(), json!(most))));
         body.extend((self.limits.canary > 0).then(|| ("canary".to_owned(), json!(self.limits.canary))));
         body.extend(self.limits.stop_after.map(|most| ("stop_after".to_owned(), json!(most))));
-        let headers = key_header(self.idempotency_key.as_deref())?;
-        let response = client.post(&["batches", &batch, "retry"], &body, headers).await?.body;
+        let key = RepeatKey::many(self.idempotency_key.as_deref())?;
+        let response = key.post(client, &["batches", &batch, "retry"], &body, output).await?.body;
         created(&response, self.watch, client, output).await
     }
-}
-
-fn key_header(key: Option<&str>) -> Result<HeaderMap, CliError> {
-    key.map_or_else(|| Ok(HeaderMap::new()), |key| header("idempotency-key", key))
 }
 
 /// Shows a created batch with its refused rows, and follows it if `watch` is set. Fails if a row was refused.

@@ -31,7 +31,7 @@ pub(super) use events::Changes;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The timeout of a request during which the controller talks to a BMC.
+/// The timeout of a request during which the controller talks to a BMC or creates many jobs.
 const SLOW_TIMEOUT: Duration = Duration::from_secs(200);
 /// The timeout of a request that reads a whole image.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -131,6 +131,16 @@ impl Client {
         headers: HeaderMap,
     ) -> Result<ApiResponse, CliError> {
         self.send(Method::POST, path, &[], Some(body), headers).await
+    }
+
+    /// [`Self::post`] with [`SLOW_TIMEOUT`], for a request with many rows.
+    pub(super) async fn post_long(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Result<ApiResponse, CliError> {
+        self.send_to(self.url(path, &[]), SLOW_TIMEOUT, Method::POST, Some(body), headers).await
     }
 
     /// A POST request with a query and without a body.
@@ -302,8 +312,9 @@ impl Client {
         }
         let unreachable = |error: reqwest::Error| CliError::Unreachable {
             url: self.base.to_string(),
+            // Without a connection nothing was sent.
+            mutating: mutating && !error.is_connect(),
             reason: distinct_causes(&error.without_url()),
-            mutating,
         };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();

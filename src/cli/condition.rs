@@ -8,6 +8,8 @@
 //!        └── --watch ──> events until its end; the exit code is 0 only if it succeeded
 //! ```
 
+use std::cell::OnceCell;
+
 use clap::Args;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -16,6 +18,7 @@ use super::client::{Client, header};
 use super::error::CliError;
 use super::job::watch_to_the_end;
 use super::output::{Format, Output, join, plain, text};
+use super::repeat::RepeatKey;
 use super::targets::{Change, Targets};
 use super::watch::PollInterval;
 
@@ -49,6 +52,9 @@ pub(super) struct RequestArgs {
     /// A repetition with the same key creates no second condition
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// The key of the command: of each server, because the controller keeps keys by server.
+    #[arg(skip)]
+    key: OnceCell<RepeatKey>,
 }
 
 /// Whether a condition may restart the host.
@@ -197,13 +203,24 @@ impl RequestArgs {
 
     /// Whether the request changes something. Refuses options that belong to one server.
     pub(super) fn change(&self, many: bool) -> Result<Change, CliError> {
-        if many && (self.watch || self.if_revision.is_some() || self.idempotency_key.is_some()) {
+        if many && (self.watch || self.if_revision.is_some()) {
             return Err(CliError::Usage(
-                "--watch, --if-revision and --idempotency-key belong to one server; `shoal job list --watch` follows many"
+                "--watch and --if-revision belong to one server; `shoal job list --watch` follows many"
                     .to_owned(),
             ));
         }
         Ok(if self.dry_run { Change::Reads } else { Change::Changes })
+    }
+
+    /// The key of the command, made at the first server.
+    fn key(&self) -> Result<RepeatKey, CliError> {
+        match self.key.get() {
+            Some(key) => Ok(key.clone()),
+            None => {
+                let made = RepeatKey::one(self.idempotency_key.as_deref())?;
+                Ok(self.key.get_or_init(|| made).clone())
+            }
+        }
     }
 
     /// Requests a condition of one server, or previews it; `many` says that it is one of several.
@@ -228,11 +245,11 @@ impl RequestArgs {
                 body[name] = value;
             }
         }
-        let headers = match &self.idempotency_key {
-            Some(key) => header("idempotency-key", key)?,
-            None => HeaderMap::new(),
-        };
         if self.dry_run {
+            let headers = match &self.idempotency_key {
+                Some(key) => header("idempotency-key", key)?,
+                None => HeaderMap::new(),
+            };
             let preview = preview_with(serial, &body, headers, client).await?;
             return match (output.json, many) {
                 (true, true) => output.row(&preview),
@@ -240,7 +257,7 @@ impl RequestArgs {
                 (false, _) => show_preview(&preview, output),
             };
         }
-        let condition = client.post(&path, &body, headers).await?.body;
+        let condition = self.key()?.post(client, &path, &body, output).await?.body;
         let Some(id) = condition["id"].as_str() else {
             return Err(client.unexpected_response(&path, "id is missing"));
         };

@@ -1,5 +1,6 @@
 //! Errors of commands: what happened, the details, and what to do next.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
@@ -53,6 +54,14 @@ pub(super) enum CliError {
         reason: String,
         /// The request changes state and may have been processed.
         mutating: bool,
+    },
+    /// There was no response to a request that creates something, nor to its repetition.
+    #[error("{cause}")]
+    Lost {
+        /// The error of the repetition.
+        cause: Box<Self>,
+        /// The idempotency key of both requests.
+        key: String,
     },
     /// The response is not one of a Shoal controller.
     #[error("the response of {url} is not the response of a Shoal controller: {reason}")]
@@ -123,6 +132,7 @@ impl CliError {
             | Self::JobEnded { .. }
             | Self::BatchEnded { .. } => Exit::Failed,
             Self::Local { exit, .. } => *exit,
+            Self::Lost { cause, .. } => cause.exit(),
             Self::Unreachable { .. } => Exit::Unreachable,
             // The controller responded; the BMC or the network behind it did not do what was asked.
             Self::Refused { body, .. } if code(body) == "bmc" => Exit::Failed,
@@ -133,19 +143,41 @@ impl CliError {
     /// Whether a repetition of the request may succeed soon.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
+            Self::Unreachable { .. } | Self::Lost { .. } => true,
             Self::Refused { body, .. } if code(body) == "bmc" => false,
             Self::Refused { status, .. } => matches!(status, 429 | 500 | 502..=504),
             _ => false,
         }
     }
 
+    /// Whether the request may have been processed although there is no response to it.
+    pub(super) fn is_lost(&self) -> bool {
+        match self {
+            Self::Unreachable { mutating, .. } => *mutating,
+            // Of a proxy: a controller sends an object.
+            Self::Refused { status, body } => matches!(status, 502 | 504) && !body.is_object(),
+            _ => false,
+        }
+    }
+
     /// What to do next.
-    pub(super) fn hint(&self) -> Option<&'static str> {
+    pub(super) fn hint(&self) -> Option<Cow<'static, str>> {
+        if let Self::Lost { key, .. } = self {
+            let is_word = key.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
+            let key = if is_word { key.clone() } else { format!("'{}'", plain(key).replace('\'', "'\\''")) };
+            return Some(Cow::Owned(format!(
+                "check that the controller runs and that --url (SHOAL_URL) is right. The request may have been processed: repeat \
+                 the command with --idempotency-key {key}, then nothing is created twice"
+            )));
+        }
+        self.fixed_hint().map(Cow::Borrowed)
+    }
+
+    fn fixed_hint(&self) -> Option<&'static str> {
         match self {
             Self::Unreachable { mutating: true, .. } => Some(
                 "check that the controller runs and that --url (SHOAL_URL) is right. The request may have been processed: check \
-                 before you repeat it (a job can be repeated with the same --idempotency-key)",
+                 before you repeat it",
             ),
             Self::Unreachable { .. } => {
                 Some("check that the controller runs and that --url (SHOAL_URL) is right")
@@ -171,6 +203,9 @@ impl CliError {
             }
             Self::AmbiguousId { candidates, .. } => {
                 json!({"error": {"error": "ambiguous_id", "message": self.to_string(), "candidates": candidates}})
+            }
+            Self::Lost { key, .. } => {
+                json!({"error": {"error": "client", "message": self.to_string(), "idempotency_key": key}})
             }
             _ => json!({"error": {"error": "client", "message": self.to_string()}}),
         }

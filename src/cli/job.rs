@@ -21,6 +21,7 @@ use super::job_verbs::SelectedJobs;
 use super::live::{Source, WatchArgs};
 use super::many::{self, NextLine, ServerFilter};
 use super::output::{Column, Output, Since, is_since, join, plain, text};
+use super::repeat::RepeatKey;
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
 use model::Subject;
@@ -80,6 +81,9 @@ pub(super) enum JobCommand {
     Retry {
         #[command(flatten)]
         args: SelectedJobs,
+        /// A repetition with the same key creates no second job or batch
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
         /// Follow the new job until it is complete
         #[arg(long)]
         watch: bool,
@@ -238,7 +242,9 @@ pub(super) async fn run(
         JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,
         JobCommand::Resume(args) => args.apply("resume", "is resumed", client, output).await,
         JobCommand::Finish(args) => args.apply("finish", "is being finished", client, output).await,
-        JobCommand::Retry { args, watch } => args.retry(watch, client, output).await,
+        JobCommand::Retry { args, idempotency_key, watch } => {
+            args.retry(idempotency_key.as_deref(), watch, client, output).await
+        }
     }
 }
 
@@ -332,19 +338,20 @@ fn dry_run(response: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
 impl CreateJob {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let recipe = input::recipe(&self.recipe)?;
-        let headers = match &self.idempotency_key {
-            Some(key) => header("idempotency-key", key)?,
-            None => HeaderMap::new(),
-        };
-        let [server] = &*self.servers else { return self.batch(&recipe, headers, client, output).await };
+        let [server] = &*self.servers else { return self.batch(&recipe, client, output).await };
         self.filter.expect_none()?;
         let body = self.job(server, Some(&recipe));
         if self.dry_run {
+            let headers = match &self.idempotency_key {
+                Some(key) => header("idempotency-key", key)?,
+                None => HeaderMap::new(),
+            };
             let query = [("dry_run", "true".to_owned())];
             let response = client.post_query(&["jobs"], &query, &body, headers).await?.body;
             return if output.json { output.document(&response) } else { dry_run(&response, output) };
         }
-        let response = client.post(&["jobs"], &body, headers).await?;
+        let key = RepeatKey::one(self.idempotency_key.as_deref())?;
+        let response = key.post(client, &["jobs"], &body, output).await?;
         let Some(job) = response.body["job_id"].as_str() else {
             return Err(client.unexpected_response(&["jobs"], "job_id is missing"));
         };
@@ -364,7 +371,6 @@ impl CreateJob {
     async fn batch(
         &self,
         recipe: &RawValue,
-        headers: HeaderMap,
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<(), CliError> {
@@ -374,12 +380,13 @@ impl CreateJob {
             self.filter.expect_none()?;
             Some(self.servers.clone())
         };
-        let Some(serials) = serials else { return self.filter.expect_some(self.dry_run) };
+        let Some(serials) = serials else { return Ok(()) };
         if self.dry_run {
             return many::show_servers("job create", &serials, NextLine::WithoutDryRun, output);
         }
         let rows = serials.iter().map(|serial| self.job(serial, None)).collect();
-        let response = client.post(&["batches"], &NewBatch { rows, recipe }, headers).await?.body;
+        let key = RepeatKey::many(self.idempotency_key.as_deref())?;
+        let response = key.post(client, &["batches"], &NewBatch { rows, recipe }, output).await?.body;
         batch::created(&response, self.watch, client, output).await
     }
 

@@ -11,8 +11,9 @@ use super::client::Client;
 use super::error::CliError;
 use super::ids;
 use super::job::watch_to_the_end;
-use super::many::{self, Selection};
+use super::many::{self, JobsRequest, Selection};
 use super::output::{Output, plain, text};
+use super::repeat::RepeatKey;
 use super::watch::PollInterval;
 use model::Subject;
 
@@ -41,7 +42,8 @@ impl SelectedJobs {
         if let Some(job) = job {
             return JobVerb { job, reason }.apply("cancel", "is being cancelled", client, output).await;
         }
-        match selection.jobs("cancel", &filter, reason.as_deref(), client, output).await? {
+        let request = JobsRequest { verb: "cancel", filter: &filter, reason: reason.as_deref() };
+        match selection.jobs(request, None, client, output).await? {
             Some(response) if output.json => output.document(&response),
             Some(response) => {
                 output.line(format!("{} jobs are being cancelled", text(&response, "/cancelled_now")))
@@ -77,6 +79,7 @@ impl SelectedJobs {
 
     pub(super) async fn retry(
         self,
+        key: Option<&str>,
         watch: bool,
         client: &Client,
         output: &mut Output<'_>,
@@ -89,7 +92,9 @@ impl SelectedJobs {
                     "--watch follows one job; shoal batch watch follows many".to_owned(),
                 ));
             }
-            let batch = selection.jobs("retry", &filter, reason.as_deref(), client, output).await?;
+            let request = JobsRequest { verb: "retry", filter: &filter, reason: reason.as_deref() };
+            let key = RepeatKey::many(key)?;
+            let batch = selection.jobs(request, Some(&key), client, output).await?;
             return match batch {
                 Some(batch) => {
                     many::show_created(&batch, client, output)?;
@@ -99,7 +104,9 @@ impl SelectedJobs {
             };
         };
         let verb = JobVerb { job, reason };
-        let response = verb.post("retry", client).await?;
+        let (id, body) = verb.order(client).await?;
+        let key = RepeatKey::one(key)?;
+        let response = key.post(client, &["jobs", &id, "retry"], &body, output).await?.body;
         let Some(job) = response["job_id"].as_str() else {
             return Err(client.unexpected_response(&["jobs", &verb.job, "retry"], "job_id is missing"));
         };
@@ -113,9 +120,14 @@ impl SelectedJobs {
 }
 
 impl JobVerb {
-    async fn post(&self, verb: &str, client: &Client) -> Result<Value, CliError> {
+    /// The whole id of the job, and the body of the request.
+    async fn order(&self, client: &Client) -> Result<(String, Value), CliError> {
         let body = self.reason.as_ref().map_or_else(|| json!({}), |reason| json!({"reason": reason}));
-        let job = ids::job(client, &self.job).await?;
+        Ok((ids::job(client, &self.job).await?, body))
+    }
+
+    async fn post(&self, verb: &str, client: &Client) -> Result<Value, CliError> {
+        let (job, body) = self.order(client).await?;
         Ok(client.post(&["jobs", &job, verb], &body, HeaderMap::new()).await?.body)
     }
 

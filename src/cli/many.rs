@@ -14,6 +14,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::filter::FilterOptions;
 use super::output::{Output, join, plain, text};
+use super::repeat::RepeatKey;
 use model::Subject;
 
 /// The maximum of servers that one command changes.
@@ -75,17 +76,12 @@ impl ServerFilter {
 
     /// The servers of the filter, for a command that changes nothing.
     pub(super) async fn selected(&self, client: &Client) -> Result<Vec<String>, CliError> {
-        serials(&self.text()?, client).await
+        some_serials(&self.text()?, client).await
     }
 
     fn text(&self) -> Result<String, CliError> {
         let options = FilterOptions::of_servers(self.state.clone(), self.serial_glob.clone());
         options.text_with(Subject::Servers, &self.terms)
-    }
-
-    /// Fails where a command was to create something for the servers of the filter, and there are none.
-    pub(super) fn expect_some(&self, dry_run: bool) -> Result<(), CliError> {
-        self.consent.expect_some(dry_run)
     }
 
     /// Whether there is a filter.
@@ -97,6 +93,13 @@ impl ServerFilter {
     pub(super) fn expect_none(&self) -> Result<(), CliError> {
         self.consent.expect_none()
     }
+}
+
+/// A verb for the jobs of a filter.
+pub(super) struct JobsRequest<'a> {
+    pub(super) verb: &'a str,
+    pub(super) filter: &'a str,
+    pub(super) reason: Option<&'a str>,
 }
 
 /// What the operator types next, after a preview of servers.
@@ -121,14 +124,6 @@ impl NextLine {
 }
 
 impl Consent {
-    /// Fails where a command was to create something for the servers of a filter, and there are none.
-    pub(super) fn expect_some(&self, dry_run: bool) -> Result<(), CliError> {
-        match self.yes && !dry_run {
-            true => Err(CliError::failed("the filter selects no server; nothing was created")),
-            false => Ok(()),
-        }
-    }
-
     /// Refuses a consent without a filter.
     pub(super) fn expect_none(&self) -> Result<(), CliError> {
         match self.yes {
@@ -140,6 +135,9 @@ impl Consent {
     }
 
     /// The servers of a filter; `None` after a preview.
+    ///
+    /// # Errors
+    /// As [`serials`]; with `--yes` also if the filter selects no server, or another number than was expected.
     pub(super) async fn servers(
         &self,
         verb: &str,
@@ -154,7 +152,10 @@ impl Consent {
                 "the filter selects {} servers now and {expected} were expected; nothing was changed",
                 serials.len()
             ))),
-            _ if self.yes && !dry_run && !serials.is_empty() => Ok(Some(serials)),
+            _ if self.yes && !dry_run => match serials.is_empty() {
+                true => Err(selects_no("server")),
+                false => Ok(Some(serials)),
+            },
             _ => {
                 let next = if dry_run { NextLine::YesWithoutDryRun } else { NextLine::Yes };
                 show_servers(verb, &serials, next, output)?;
@@ -192,6 +193,9 @@ pub(super) async fn each_of(
                 output.row(&json!({ one: name, "error": error.to_string() }))?;
             }
             output.note(format!("{one} {}: {error}", plain(name)));
+            if matches!(error, CliError::Lost { .. }) {
+                error.hint().iter().for_each(|hint| output.note(format!("hint: {hint}")));
+            }
         }
     }
     match failed {
@@ -217,9 +221,8 @@ impl Selection {
     /// Carries out a verb for the jobs of a filter, or previews it. Returns the response of the change.
     pub(super) async fn jobs(
         &self,
-        verb: &str,
-        filter: &str,
-        reason: Option<&str>,
+        JobsRequest { verb, filter, reason }: JobsRequest<'_>,
+        key: Option<&RepeatKey>,
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<Option<Value>, CliError> {
@@ -235,13 +238,17 @@ impl Selection {
                 let count = preview["count"].as_u64().unwrap_or(0);
                 if !self.consent.yes || count == 0 {
                     show_jobs(verb, &preview, output)?;
-                    return Ok(None);
+                    return if self.consent.yes { Err(selects_no("job")) } else { Ok(None) };
                 }
                 count
             }
         };
         body.insert("expected".to_owned(), json!(expected));
-        Ok(Some(client.post(&path, &body, HeaderMap::new()).await?.body))
+        let response = match key {
+            Some(key) => key.post(client, &path, &body, output).await?,
+            None => client.post(&path, &body, HeaderMap::new()).await?,
+        };
+        Ok(Some(response.body))
     }
 
     /// The jobs of a filter that have not ended; `None` after a preview.
@@ -263,9 +270,8 @@ impl Selection {
                 "the filter selects {} jobs now and {expected} were expected; nothing was changed",
                 jobs.len()
             ))),
-            _ if self.consent.yes && !jobs.is_empty() => {
-                Ok(Some(jobs.iter().map(|job| text(job, "/job_id")).collect()))
-            }
+            _ if self.consent.yes && jobs.is_empty() => Err(selects_no("job")),
+            _ if self.consent.yes => Ok(Some(jobs.iter().map(|job| text(job, "/job_id")).collect())),
             _ => {
                 let first: Vec<Value> = jobs
                     .iter()
@@ -289,6 +295,20 @@ impl Selection {
     ) -> Result<Option<Vec<String>>, CliError> {
         self.consent.servers(verb, filter, false, client, output).await
     }
+}
+
+/// The error of a command whose filter, perhaps mistyped, selects nothing.
+fn selects_no(what: &str) -> CliError {
+    CliError::failed(format!("the filter selects no {what}; nothing was changed"))
+}
+
+/// [`serials`], for a command that does something with each of them.
+///
+/// # Errors
+/// As [`serials`]; also if there are none.
+pub(super) async fn some_serials(filter: &str, client: &Client) -> Result<Vec<String>, CliError> {
+    let serials = serials(filter, client).await?;
+    if serials.is_empty() { Err(selects_no("server")) } else { Ok(serials) }
 }
 
 /// The serial numbers of the servers of a filter.

@@ -2,12 +2,12 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
 use super::live::{Source, WatchArgs};
-use super::output::{Column, Output, text};
+use super::output::{Column, Format, Output, text};
 
 /// Commands for images that are served.
 #[derive(Debug, Subcommand)]
@@ -61,6 +61,14 @@ impl ListMedia {
         let filters: Vec<(&str, String)> =
             filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let page = client.list(&["media"], "media", &filters, self.limit).await?;
+        if output.format == Format::Name {
+            // An image that was served more than once is one name.
+            let rows = page["media"].as_array().into_iter().flatten();
+            let mut names: Vec<String> =
+                rows.map(|media| format!("{}/{}", text(media, "/job_id"), text(media, "/image"))).collect();
+            names.dedup();
+            return output.document(&json!(names));
+        }
         if output.json {
             return output.document(&page);
         }

@@ -74,6 +74,7 @@ mod recipe;
 mod registry;
 mod registry_content;
 mod registry_online;
+mod repeat;
 mod restored;
 mod secret;
 mod serve;

@@ -56,7 +56,7 @@ impl Targets {
             return run(serial, output).await;
         }
         let serials = match change {
-            Change::Reads => many::serials(&filter, client).await?,
+            Change::Reads => many::some_serials(&filter, client).await?,
             Change::Changes => match self.selection.servers(verb, &filter, client, output).await? {
                 Some(serials) => serials,
                 None => return Ok(()),

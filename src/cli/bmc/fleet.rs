@@ -23,7 +23,7 @@ pub(super) async fn probe_all(
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let serials = many::serials(filter, client).await?;
+    let serials = many::some_serials(filter, client).await?;
     let count = serials.len();
     let mut probed = Vec::with_capacity(count);
     let mut cards = stream::iter(serials).map(|serial| probe(client, serial)).buffered(AT_ONCE);

@@ -37,8 +37,9 @@ impl Format {
     }
 }
 
-/// Members that name a thing, the most telling first.
+/// Members that name a thing, the most telling first. What has a place in a log also names its job.
 const NAMES: [&str; 14] = [
+    "seq",
     "job_id",
     "batch_id",
     "session_id",
@@ -50,10 +51,12 @@ const NAMES: [&str; 14] = [
     "id",
     "path",
     "kind",
-    "seq",
     "version",
     "repository",
 ];
+
+/// Members with sentences about the document, which are no rows of it.
+const REMARKS: [&str; 3] = ["warnings", "errors", "problems"];
 
 /// The names in a document: of its rows if it is a list, else its own.
 pub(super) fn names(document: &Value) -> Vec<String> {
@@ -77,7 +80,8 @@ pub(super) fn rows(document: &Value) -> Option<&Vec<Value>> {
     match document {
         Value::Array(rows) => Some(rows),
         Value::Object(members) if name(document).is_none() => {
-            let mut arrays = members.values().filter_map(Value::as_array);
+            let of = members.iter().filter(|(name, _)| !REMARKS.contains(&name.as_str()));
+            let mut arrays = of.filter_map(|(_, value)| value.as_array());
             arrays.next().filter(|_| arrays.next().is_none())
         }
         _ => None,
@@ -208,6 +212,10 @@ next: \"a: b\"";
             names(&json!({"entries": [{"kind": "file", "path": "/boot/grub.cfg"}]})),
             ["/boot/grub.cfg"]
         );
+        let letter = json!({"seq": 7, "job_id": "a", "type": "run.ended"});
+        assert_eq!(names(&json!({"dead_letters": [letter.clone()], "next": null})), ["7"]);
+        assert_eq!(names(&letter), ["7"], "a row of a stream");
         assert!(names(&json!({})).is_empty());
+        assert!(names(&json!({"schedule": "daily", "warnings": ["the disk is full"]})).is_empty());
     }
 }

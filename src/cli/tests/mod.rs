@@ -10,12 +10,14 @@ mod jobs;
 mod local;
 mod maintenance;
 mod media;
+mod names;
 mod online;
 mod operations;
 mod quoted;
 mod readiness;
 mod reference;
 mod registry;
+mod repeats;
 mod selectors;
 mod servers;
 mod sessions;
@@ -99,6 +101,9 @@ impl Seen {
     }
 }
 
+/// The status of a response that never arrives.
+const LOST: u16 = 0;
+
 type Script = dyn Fn(&Seen) -> (u16, Value) + Send + Sync;
 
 struct Fake {
@@ -162,6 +167,10 @@ async fn respond(
     let seen = Seen { method, uri, headers, body: String::from_utf8(body.to_vec()).unwrap() };
     let (status, body) = (fake.script)(&seen);
     fake.seen.lock().unwrap().push(seen);
+    if status == LOST {
+        // The connection is closed without a response; no hook writes about it.
+        std::panic::resume_unwind(Box::new("lost"));
+    }
     // A string is sent as text, all other values as JSON.
     let body = match body {
         Value::Null => String::new(),

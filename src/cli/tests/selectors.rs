@@ -105,7 +105,7 @@ fn a_dry_run_or_a_read_of_a_filter_needs_no_consent() {
 fn what_belongs_to_one_server_is_refused_with_a_filter() {
     let controller = controller();
     let cycle = ["server", "power-cycle", "-l", "site=a"];
-    for one in [&["--watch"][..], &["--if-revision", "1"], &["--idempotency-key", "k"]] {
+    for one in [&["--watch"][..], &["--if-revision", "1"]] {
         controller.shoal(&[&cycle[..], one].concat()).ends_with(2);
     }
     for both in [
@@ -121,6 +121,45 @@ fn what_belongs_to_one_server_is_refused_with_a_filter() {
     }
     assert!(controller.seen().is_empty());
     assert!(refused(&["firmware", "install", "XF-1", "--filter", "site=a"]).contains("--filter"));
+}
+
+#[test]
+fn a_filter_that_selects_nothing_changes_nothing_and_is_no_success() {
+    let controller = Controller::start(|seen| match seen.method {
+        Method::GET => (200, json!({ "servers": [], "jobs": [], "next": null })),
+        _ => (200, json!({ "dry_run": true, "count": 0, "first": [], "superseded": 0 })),
+    });
+    for (command, filter, what) in [
+        (&["server", "power-cycle"][..], ["-l", "rak=7"], "server"),
+        (&["server", "reset-bmc"], ["-l", "rak=7"], "server"),
+        (&["server", "remove"], ["-l", "rak=7"], "server"),
+        (&["server", "inventory", "--refresh"], ["-l", "rak=7"], "server"),
+        (&["server", "maintenance", "begin"], ["-l", "rak=7"], "server"),
+        (&["server", "maintenance", "end"], ["-l", "rak=7"], "server"),
+        (&["server", "bios", "set", "BootMode=Uefi"], ["-l", "rak=7"], "server"),
+        (&["server", "update", "--label", "a=b"], ["--filter", "rak=7"], "server"),
+        (&["firmware", "install"], ["--filter", "rak=7"], "server"),
+        (&["bmc", "doctor"], ["-l", "rak=7"], "server"),
+        (&["job", "cancel"], ["-l", "rak=7"], "job"),
+        (&["job", "hold"], ["-l", "rak=7"], "job"),
+        (&["job", "resume"], ["-l", "rak=7"], "job"),
+        (&["job", "finish"], ["-l", "rak=7"], "job"),
+        (&["job", "retry"], ["-l", "rak=7"], "job"),
+    ] {
+        let command = [command, &filter].concat();
+        let preview = controller.shoal(&command).ends_with(0);
+        assert!(preview.out.contains(&format!("0 {what}s selected")), "{command:?}: {}", preview.out);
+        let ran = controller.shoal(&[&command[..], &["--yes"]].concat()).ends_with(1);
+        let said = format!("the filter selects no {what}; nothing was changed");
+        assert!(ran.err.contains(&said), "{command:?}: {}", ran.err);
+    }
+    // What only reads shows no preview.
+    for command in [&["bmc", "probe"][..], &["server", "inventory"], &["server", "power-cycle", "--dry-run"]]
+    {
+        let ran = controller.shoal(&[command, &["-l", "rak=7"]].concat()).ends_with(1);
+        assert!(ran.err.contains("the filter selects no server"), "{command:?}: {}", ran.err);
+    }
+    assert!(changes(&controller).iter().all(|uri| uri.ends_with("dry_run=true")));
 }
 
 #[test]

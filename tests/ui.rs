@@ -320,6 +320,13 @@ async fn pages_stay_small_with_ten_thousand_jobs_and_the_numbers_are_those_of_th
     assert_eq!(held["jobs"], json!(listed["jobs"].as_array().unwrap().len()), "{overview}");
     assert_eq!(overview["failures"][0]["jobs"], json!(200), "{overview}");
     // Each link of "needs a person" lists what it counts.
+    for group in overview["holds"].as_array().unwrap() {
+        let class = group["class"].as_str().unwrap();
+        let listed =
+            scene.admin.get(&format!("/api/v1/jobs?limit=500&filter=hold:{class}")).await.expect(200);
+        assert_eq!(group["jobs"], json!(listed["jobs"].as_array().unwrap().len()), "{group}");
+        assert!(ann.get("/ui/").await.html.contains(&format!("/ui/jobs?q=hold%3A{class}")), "{group}");
+    }
     for group in overview["failures"].as_array().unwrap() {
         let (class, step) = (group["class"].as_str().unwrap(), group["step"].as_str().unwrap());
         let filter = format!("failure:open class:{class} failed_step:{step}");

@@ -1,4 +1,7 @@
-//! `GET /api/v1/overview`: the whole installation in numbers, computed at most once a second for all readers.
+//! `GET /api/v1/overview`: the whole installation in numbers.
+//!
+//! The numbers are computed once for all readers of the same event: a copy is used for a second, and no longer than until the
+//! next event. A reader that comes because of an event therefore sees what the event says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +21,21 @@ use super::openapi::types;
 use model::{Outcome, RunId, Serial, Time};
 use store::{OpenGroup, Overview, RackGroup};
 
-/// How long the numbers are used for other requests.
+/// How long the numbers are used for other requests while no event is new: times pass also without events.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The numbers of the last request, and when they were taken. A second request waits for the first instead of counting again.
+/// The numbers of the last request. A second request waits for the first instead of counting again.
 #[derive(Clone, Default)]
-pub struct OverviewCache(Arc<Mutex<Option<(Duration, Bytes)>>>);
+pub struct OverviewCache(Arc<Mutex<Option<Copied>>>);
+
+/// Numbers as they were sent.
+struct Copied {
+    /// When they were taken, since the start of the program.
+    taken: Duration,
+    /// The newest event that they know of.
+    last_seq: i64,
+    body: Bytes,
+}
 
 /// The whole installation in numbers.
 #[derive(Serialize, JsonSchema)]
@@ -101,6 +113,8 @@ struct HeldJobs {
     class: String,
     /// Why the oldest is held.
     detail: String,
+    /// How many of the jobs are held with the same words.
+    alike: u64,
     jobs: u64,
     /// Since when the oldest is held.
     #[schemars(with = "types::Timestamp")]
@@ -163,16 +177,19 @@ struct RackView {
 
 /// Counts jobs and servers.
 pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Response, ApiError> {
+    // Before the lock: a request that waits for another one is content with the numbers of that.
+    let newest = api.store().last_seq().await?;
     let mut kept = api.overview.0.lock().await;
     let now = api.clock().elapsed();
+    let is_new = |copy: &Copied| now.saturating_sub(copy.taken) < KEPT && copy.last_seq >= newest;
     let body = match &*kept {
-        Some((taken, body)) if now.saturating_sub(*taken) < KEPT => body.clone(),
+        Some(copy) if is_new(copy) => copy.body.clone(),
         _ => {
             let at = api.now();
             let view = OverviewView::of(at, api.store().overview(at).await?);
             let body = serde_json::to_vec(&view).map_err(|error| ApiError::unwritable(&error))?;
             let body = Bytes::from(body);
-            *kept = Some((now, body.clone()));
+            *kept = Some(Copied { taken: now, last_seq: view.last_seq, body: body.clone() });
             body
         }
     };
@@ -209,6 +226,7 @@ impl OverviewView {
                 .map(|group| HeldJobs {
                     class: group.class,
                     detail: group.detail,
+                    alike: group.alike,
                     jobs: group.jobs,
                     since: group.since,
                 })

@@ -98,6 +98,8 @@ pub struct HoldGroup {
     pub class: String,
     /// Why the oldest is held.
     pub detail: String,
+    /// How many are held with the same words.
+    pub alike: u64,
     /// How many.
     pub jobs: u64,
     /// Since when the oldest is held.
@@ -250,8 +252,13 @@ fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
     for hold in all(connection, "group held jobs", &sql, &[], |columns| columns.json::<Hold>("hold"))? {
         let class = hold.class.to_string();
         match groups.iter_mut().find(|group| group.class == class) {
-            Some(group) => group.jobs += 1,
-            None => groups.push(HoldGroup { class, detail: hold.detail, jobs: 1, since: hold.since }),
+            Some(group) => {
+                group.jobs += 1;
+                group.alike += u64::from(group.detail == hold.detail);
+            }
+            None => {
+                groups.push(HoldGroup { class, detail: hold.detail, alike: 1, jobs: 1, since: hold.since })
+            }
         }
     }
     Ok(groups)

@@ -137,3 +137,20 @@ async fn a_job_needs_a_maintenance_iso_from_the_settings_or_the_request() {
     assert_eq!(job["outcome"], "succeeded");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overview_knows_every_event_before_its_request() {
+    let scene = Scene::start(vec![healthy("OVER-1")]).await;
+    let place = "/api/v1/servers/OVER-1/maintenance";
+    for turn in 0..3 {
+        // A copy for the requests of the next second.
+        scene.admin.get("/api/v1/overview").await.expect(200);
+        scene.admin.post(place, &json!({ "reason": format!("turn {turn}") })).await.expect(200);
+        let events = scene.admin.get("/api/v1/events?limit=500").await.expect(200);
+        let newest = events["events"].as_array().unwrap().last().unwrap()["seq"].as_i64().unwrap();
+        let overview = scene.admin.get("/api/v1/overview").await.expect(200);
+        assert!(overview["last_seq"].as_i64().unwrap() >= newest, "{newest}: {overview}");
+        scene.admin.request(Method::DELETE, place).send().await.unwrap();
+    }
+    scene.end().await;
+}

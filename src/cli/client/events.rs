@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants: one event holds [`MAX_EVENT_BYTES`] at most; a connection that is silent for three keep-alives is closed; a
-//! burst of events is one change.
+//! burst of events is one change; the caller reads at most once in [`GAP`], and once after the last event; a change is known
+//! until the caller has read, also if it stops waiting.
 //!
 //! Specification: WHATWG HTML, server-sent events.
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Method, Response};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::Client;
 
@@ -27,6 +28,8 @@ const SILENCE: Duration = Duration::from_secs(45);
 const LASTS: Duration = Duration::from_secs(2 * 3600);
 /// Events that follow within this time are one change.
 const BURST: Duration = Duration::from_millis(100);
+/// The shortest time between two reads because of events. The first event after a pause is shown at once.
+const GAP: Duration = Duration::from_secs(1);
 /// The pause before a stream that was refused is tried again.
 const RETRY: Duration = Duration::from_secs(30);
 
@@ -37,6 +40,10 @@ pub(in crate::cli) struct Changes<'a> {
     stream: Option<Open>,
     /// A controller that refused the stream is not asked before then.
     retry_at: Option<Instant>,
+    /// Something has changed that the caller has not read.
+    is_due: bool,
+    /// When the caller last read because of a change.
+    read_at: Option<Instant>,
 }
 
 struct Open {
@@ -49,12 +56,16 @@ impl<'a> Changes<'a> {
     /// Changes of what a path of the API names, such as `events` for all jobs and servers.
     pub(in crate::cli) fn of(client: &'a Client, path: &[&str]) -> Self {
         let path = path.iter().map(|&segment| segment.to_owned()).collect();
-        Self { source: Some((client, path)), stream: None, retry_at: None }
+        Self::with(Some((client, path)))
     }
 
     /// Changes of something without events: only the pauses pass.
     pub(in crate::cli) fn by_pauses() -> Self {
-        Self { source: None, stream: None, retry_at: None }
+        Self::with(None)
+    }
+
+    fn with(source: Option<(&'a Client, Vec<String>)>) -> Self {
+        Self { source, stream: None, retry_at: None, is_due: false, read_at: None }
     }
 
     /// Waits for a change, for `pause` at most without a stream. Returns whether the caller reads again: false only if `tick`
@@ -67,7 +78,7 @@ impl<'a> Changes<'a> {
         {
             self.stream = self.open().await;
             if self.stream.is_some() {
-                return true;
+                return self.read_now();
             }
             self.retry_at = Some(now + RETRY);
         }
@@ -75,20 +86,39 @@ impl<'a> Changes<'a> {
             sleep(pause.min(tick)).await;
             return pause <= tick;
         };
-        match open.event(now + tick).await {
-            Heard::Event => {
-                // The rest of the burst.
-                let end = Instant::now() + BURST;
-                while matches!(open.event(end).await, Heard::Event) && Instant::now() < end {}
-                true
-            }
-            Heard::Tick => false,
-            Heard::End => {
-                self.stream = None;
-                sleep(pause.min(tick)).await;
-                true
+        if !self.is_due {
+            match open.event(now + tick).await {
+                Heard::Event => self.is_due = true,
+                Heard::Tick => return false,
+                Heard::End => {
+                    self.stream = None;
+                    sleep(pause.min(tick)).await;
+                    return true;
+                }
             }
         }
+        // The rest of the burst, and what else happens before the next read.
+        let rest = Instant::now() + BURST;
+        let end = self.read_at.map_or(rest, |read_at| rest.max(read_at + GAP));
+        while Instant::now() < end {
+            match open.event(end).await {
+                Heard::Event => {}
+                Heard::Tick => break,
+                Heard::End => {
+                    self.stream = None;
+                    sleep_until(end).await;
+                    break;
+                }
+            }
+        }
+        self.read_now()
+    }
+
+    /// The caller reads now.
+    fn read_now(&mut self) -> bool {
+        self.is_due = false;
+        self.read_at = Some(Instant::now());
+        true
     }
 
     async fn open(&self) -> Option<Open> {
@@ -195,6 +225,73 @@ mod tests {
             }
         }
         (events, false)
+    }
+
+    /// Changes whose stream is what the test sends.
+    fn changes() -> (tokio::sync::mpsc::UnboundedSender<&'static str>, Changes<'static>) {
+        let (send, receive) = tokio::sync::mpsc::unbounded_channel();
+        let body = futures_util::stream::unfold(receive, |mut receive| async {
+            let text: &'static str = receive.recv().await?;
+            Some((Ok::<_, std::io::Error>(text), receive))
+        });
+        let response = http::Response::new(reqwest::Body::wrap_stream(body)).into();
+        let open = Open { response, lines: Lines::default(), heard_at: Instant::now() };
+        (send, Changes { stream: Some(open), ..Changes::by_pauses() })
+    }
+
+    const EVENT: &str = "data: {}\n\n";
+    const TICK: Duration = Duration::from_secs(15);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_event_is_shown_at_once_and_the_last_of_many_after_a_second() {
+        let (send, mut changes) = changes();
+        let began = Instant::now();
+        send.send(EVENT).unwrap();
+        assert!(changes.changed(TICK, TICK).await);
+        assert_eq!(began.elapsed(), BURST);
+        // As a step that fails, and the end of its run.
+        sleep(Duration::from_millis(300)).await;
+        send.send(EVENT).unwrap();
+        assert!(changes.changed(TICK, TICK).await);
+        assert_eq!(began.elapsed(), BURST + GAP);
+        assert!(!changes.changed(TICK, TICK).await, "nothing has changed since");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_of_events_is_read_once_a_second() {
+        let (send, mut changes) = changes();
+        let sending = tokio::spawn(async move {
+            for _ in 0..80 {
+                send.send(EVENT).unwrap();
+                sleep(Duration::from_millis(125)).await;
+            }
+            send
+        });
+        let (began, mut reads) = (Instant::now(), 0);
+        while began.elapsed() < Duration::from_secs(20) {
+            reads += u32::from(changes.changed(TICK, TICK).await);
+        }
+        let _open = sending.await.unwrap();
+        assert!((10..=12).contains(&reads), "{reads} reads in ten seconds");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_known_until_it_is_read() {
+        let (send, mut changes) = changes();
+        send.send(EVENT).unwrap();
+        // The terminal is drawn again meanwhile.
+        let drawn = tokio::time::timeout(BURST / 2, changes.changed(TICK, TICK)).await;
+        assert!(drawn.is_err());
+        assert!(changes.changed(TICK, TICK).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_stream_loses_no_change() {
+        let (send, mut changes) = changes();
+        send.send(EVENT).unwrap();
+        drop(send);
+        assert!(changes.changed(TICK, TICK).await);
+        assert!(changes.stream.is_none());
     }
 
     const STREAM: &str =

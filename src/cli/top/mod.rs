@@ -23,7 +23,7 @@ use super::output::{Output, Screen};
 use page::Page;
 use terminal::{FullScreen, Input};
 
-/// The pause between two reads without an event stream, and the shortest between two reads with one.
+/// The pause between two reads without an event stream.
 const PAUSE: Duration = Duration::from_secs(2);
 /// How often ages are drawn again.
 const TICK: Duration = Duration::from_secs(1);

@@ -199,6 +199,9 @@ pub struct EventJson {
     pub actor: String,
     /// What happened.
     pub message: String,
+    /// What else is known, by the kind of event.
+    #[serde(default)]
+    pub data: Value,
 }
 
 /// One page of events.
@@ -405,8 +408,11 @@ pub struct FailureGroupJson {
 pub struct HoldGroupJson {
     /// The class of the hold.
     pub class: String,
-    /// Why the newest of them is held.
+    /// Why the oldest of them is held.
     pub detail: String,
+    /// How many are held with the same words; absent from a controller of an older version.
+    #[serde(default)]
+    pub alike: Option<u64>,
     /// How many.
     pub jobs: u64,
     /// Since when the oldest is held.

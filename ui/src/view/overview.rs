@@ -289,9 +289,15 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> Vec<Need> {
         state: State::Held,
         title: words::count(group.jobs, "job is held", "jobs are held"),
         text: words::cut(&capital(&group.detail)),
-        who: vec![format!("class {}", group.class)],
+        who: match group.alike {
+            Some(alike) if alike < group.jobs => {
+                let of = format!("so {alike} of {}, the others for other reasons", group.jobs);
+                vec![of, format!("class {}", group.class)]
+            }
+            _ => vec![format!("class {}", group.class)],
+        },
         since: When::of(group.since, now),
-        path: filter::jobs(filter::HELD),
+        path: filter::jobs(&filter::term("hold", &group.class)),
     });
     failures.chain(holds).collect()
 }

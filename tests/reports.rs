@@ -105,6 +105,17 @@ async fn progress_becomes_an_event_and_ends_nothing() {
     let events = scene.admin.events(&id).await;
     let event = events.iter().find(|event| event["type"] == "report.progress").unwrap();
     assert_eq!(event["data"], json!({ "step": "image-linux.service", "percent": 40 }));
+    // An agent that knows the bytes of the image says them; the events of the job and its page have them too.
+    let (bytes, total) = (5_000_000_000_u64, 9_000_000_000_u64);
+    let read = json!({ "status": "progress", "step": "image-linux.service", "percent": 41, "bytes": bytes, "total": total });
+    scene.admin.report("REP-5", &token, &read).await.expect(200);
+    let data = json!({ "step": "image-linux.service", "percent": 41, "bytes": bytes, "total": total });
+    for events in
+        [scene.admin.events(&id).await, scene.admin.job(&id).await["events"].as_array().unwrap().clone()]
+    {
+        let event = events.iter().rfind(|event| event["type"] == "report.progress").unwrap();
+        assert_eq!(event["data"], data);
+    }
     // The agent names the disk before its first write: after a power failure the controller knows which one it was.
     let disk = json!({ "name": "nvme0n1", "bytes": 1_000_000, "serial": "N1", "model": null });
     let chosen = json!({ "status": "progress", "step": "select-disk.service", "percent": 1, "disk": disk });

@@ -146,6 +146,7 @@ async function main() {
     await page.locator('h1 .state.done').waitFor({ timeout: 90000 });
     check(loads.length === 0, 'the page followed the job without a reload');
     check(await page.locator('#steps li').count() > 8, 'the timeline has the steps');
+    check(await page.locator('#media .medium').count() > 0, 'the media appeared without a reload');
     await sound(page, 'job done');
     await shot(page, 'job-done-light');
 
@@ -186,6 +187,12 @@ async function main() {
     await page.getByRole('link', { name: 'New job' }).click();
     await page.getByRole('button', { name: 'Create the job' }).click();
     await page.getByText('maintenance', { exact: false }).first().waitFor();
+    check((await page.locator('#media').innerText()).includes('No image is served for this job yet'), 'the place of the media is there before them');
+    // While a medium is open the page is read again without an event: this job waits and has none.
+    await page.locator('.live[data-state=live]').waitFor();
+    const again = page.waitForRequest(request => request.url() === page.url() && request.resourceType() === 'fetch', { timeout: 25000 });
+    await page.evaluate(() => { document.querySelector('#media').dataset.again = ''; });
+    check(await again.then(() => true, () => false), 'a page with an open medium is read again without an event');
     await page.getByRole('link', { name: 'Cancel…' }).click();
     await sound(page, 'cancel?');
     await page.getByLabel('Reason').fill('a test');

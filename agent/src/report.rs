@@ -118,6 +118,12 @@ struct Body<'a> {
     step: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     percent: Option<u8>,
+    /// The bytes of the OS image that were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    /// The bytes of the OS image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
     job_id: Uuid,
     delivery_id: Uuid,
     started_at: Timestamp,
@@ -296,6 +302,15 @@ impl<'run> Reporter<'run> {
     /// Reports the progress of a step. One attempt; a failure is ignored. Returns at once when the step was reported less
     /// than five seconds ago, or two minutes after a failure.
     pub fn progress(&self, step: &str, percent: u8) {
+        self.report(step, percent, None);
+    }
+
+    /// Reports the progress of a step that reads the OS image, as [`Reporter::progress`] does: of `total` bytes `bytes` were read.
+    pub fn reading(&self, step: &str, percent: u8, bytes: u64, total: u64) {
+        self.report(step, percent, Some((bytes, total)));
+    }
+
+    fn report(&self, step: &str, percent: u8, read: Option<(u64, u64)>) {
         if let Channel::Medium(transmitter) = &self.channel {
             transmitter.progress(step);
             return;
@@ -311,7 +326,9 @@ impl<'run> Reporter<'run> {
             }
             *last = Some((step.to_owned(), now + PROGRESS_PAUSE));
         }
-        let body = Body { step: Some(step), percent: Some(percent.min(100)), ..self.body("progress") };
+        let (bytes, total) = read.unzip();
+        let body =
+            Body { step: Some(step), percent: Some(percent.min(100)), bytes, total, ..self.body("progress") };
         if self.post(&body).is_err() {
             let next = self.clock.elapsed() + PROGRESS_PAUSE_AWAY;
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), next));
@@ -417,6 +434,8 @@ impl<'run> Reporter<'run> {
             class: None,
             step: None,
             percent: None,
+            bytes: None,
+            total: None,
             job_id: self.job.job_id,
             delivery_id: Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()),
             started_at: self.started_at,
@@ -655,6 +674,19 @@ mod tests {
         }
         reporter.progress("a", 2);
         assert_eq!(http.requests().len(), 2);
+    }
+
+    #[test]
+    fn a_step_that_reads_the_image_reports_its_bytes_and_another_none() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses([200, 200]);
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        reporter.reading("a", 1, 7, 9);
+        reporter.progress("b", 2);
+        let bodies: Vec<serde_json::Value> =
+            http.requests().iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect();
+        assert_eq!((&bodies[0]["bytes"], &bodies[0]["total"]), (&7.into(), &9.into()));
+        assert!(bodies[1].get("bytes").is_none() && bodies[1].get("total").is_none());
     }
 
     #[test]

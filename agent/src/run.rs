@@ -9,7 +9,7 @@
 //! Invariants: the identity of the disk is reported before the first write. Until the image was found and its first MiB
 //! checked, nothing is written. A second run of the same job does the same again.
 
-use std::{io, ops::Range, sync::Arc, time::Duration};
+use std::{cell::Cell, io, ops::Range, sync::Arc, time::Duration};
 
 use recipe::{Delivery, EraseMode};
 
@@ -360,7 +360,8 @@ impl Run<'_> {
             return Err(failed(format!("a disk image is an artifact with one layer; this one has {count}")));
         };
         self.machine.log.line(write.unit(), format!("the image is {}, {} bytes", image.digest, layer.size));
-        let blob = BlobReader::new(source, layer);
+        let read = Cell::new(0_u64);
+        let blob = linux::Watched::new(BlobReader::new(source, layer), |bytes| read.set(read.get() + bytes));
         let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
             .map_err(|source| failed(crate::discovery::chain(&source)))?;
         let start = disk_image::read_start(&mut stream, self.disk).map_err(failed)?;
@@ -370,7 +371,8 @@ impl Run<'_> {
             disk_image::write(&start, &mut stream, self.disk, &mut |at| {
                 // The uncompressed size is not known before the end: the share of the disk is a lower bound.
                 let done = u8::try_from(at.saturating_mul(90) / total).unwrap_or(90);
-                self.reporter.progress(write.unit(), write.percent() + done.min(89));
+                let percent = write.percent() + done.min(89);
+                self.reporter.reading(write.unit(), percent, read.get(), layer.size);
             })
         })?;
         self.machine.log.line(write.unit(), format!("{size} bytes are written and read back"));

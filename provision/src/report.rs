@@ -64,6 +64,8 @@ pub enum InstallReport {
         step: String,
         /// The progress in percent.
         percent: Option<u8>,
+        /// Of the OS image: the bytes that were read, and all.
+        image: Option<(u64, u64)>,
         /// The identity of the disk that is written, or will be.
         disk: Option<Map<String, Value>>,
         /// The job of the report.
@@ -131,6 +133,8 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
         failed_step: Option<String>,
         step: Option<String>,
         percent: Option<f64>,
+        bytes: Option<Value>,
+        total: Option<Value>,
         job_id: Option<String>,
         delivery_id: Option<String>,
         message: Option<String>,
@@ -174,6 +178,9 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
             // A percentage outside of 0 to 100 is dropped.
             job_id: details.job_id,
             percent: body.percent.filter(|p| (0.0..=100.0).contains(p)).map(|p| p as u8),
+            image: number(body.bytes.as_ref())
+                .zip(number(body.total.as_ref()))
+                .filter(|(_, total)| *total > 0),
             disk: details.disk,
         }),
         Some("reachable") => Ok(InstallReport::Reachable {
@@ -186,6 +193,11 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
         }),
         _ => Err(ReportError::Status),
     }
+}
+
+/// Returns a reported number of bytes. Anything else is no error: the member is a wish.
+fn number(reported: Option<&Value>) -> Option<u64> {
+    reported.and_then(Value::as_u64)
 }
 
 /// Returns the end of a log without control characters and without `secret`. It begins with a whole line.
@@ -294,7 +306,7 @@ impl InstallReport {
         let id = job.run.id;
         let (status, event, details, failed_step) = match self {
             Self::Reachable { reach, .. } => return reachable::deliver(reach, engine, job, by).await,
-            Self::Progress { step, percent, disk, .. } => {
+            Self::Progress { step, percent, image, disk, .. } => {
                 if job.run.outcome.is_some() {
                     return Ok(ReportOutcome::Duplicate);
                 }
@@ -312,6 +324,10 @@ impl InstallReport {
                 let chosen = disk.as_ref().filter(|_| step == SELECT_DISK);
                 let chosen = chosen.map_or(String::new(), |disk| format!("; the disk is {}", shown(disk)));
                 let mut data = json!({ "step": step, "percent": percent });
+                if let Some((bytes, total)) = image {
+                    data["bytes"] = bytes.into();
+                    data["total"] = total.into();
+                }
                 if let Some(disk) = disk {
                     data["disk"] = disk.into();
                 }
@@ -456,10 +472,24 @@ mod tests {
             Ok(InstallReport::Progress {
                 step: "image-linux.service".to_owned(),
                 percent: Some(41),
+                image: None,
                 disk: None,
                 job_id: None
             })
         );
+        for (members, image) in [
+            (r#""bytes":7,"total":9"#, Some((7, 9))),
+            (r#""bytes":7"#, None),
+            (r#""bytes":7,"total":0"#, None),
+            (r#""bytes":-7,"total":"9""#, None),
+            (r#""bytes":0.5,"total":null"#, None),
+        ] {
+            let body = format!(r#"{{"status":"progress","step":"image-linux.service",{members}}}"#);
+            let Ok(InstallReport::Progress { image: found, .. }) = parse(body.as_bytes(), None) else {
+                panic!("{members}")
+            };
+            assert_eq!(found, image, "{members}");
+        }
         let disk = br#"{"status":"progress","step":"select-disk.service","disk":{"name":"sda","serial":"S1\u0007","wwn":""}}"#;
         let Ok(InstallReport::Progress { disk: Some(disk), .. }) = parse(disk, None) else {
             panic!("no disk")

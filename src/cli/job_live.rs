@@ -7,15 +7,17 @@
 //!   ✓ redfish.mount.boot      4.2s   attempt 2
 //!   ▸ install.wait             38s   webhook: the installer runs; until in 1h2m
 //!       boot medium   412.0 MiB of 1.2 GiB (33 %), 48.1 MiB/s, 17s left
-//!       installer     write-image, 43 %, 50s left
+//!       OS image      412.0 MiB of 1.2 GiB (33 %), 48.1 MiB/s, 17s left
+//!       installer     write-image, 43 %
 //!
 //!   why         the summary of the explanation
 //!   ends by     …
 //!   what to do  …
 //! ```
 //!
-//! Invariant: the bytes are those that the controller sent (docs/api.md, `MediaReads`); bytes that the BMC reads twice count
-//! twice, so that more than the size promises no end.
+//! Invariants: the bytes of media are those that the controller sent (docs/api.md, `MediaReads`); bytes that the BMC reads twice
+//! count twice, so that more than the size promises no end. The bytes of the OS image are those that the installer reported. Why
+//! the job is where it is and what to do always fit the terminal: the steps that are done are shown as one line before.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,6 +45,8 @@ const MEDIA_EVERY: u32 = 2;
 const MAX_FAILURES: u32 = 150;
 /// The width of the column of steps.
 const STEP: usize = 24;
+/// A record of the controller or a report of the installer that is older says nothing of the present rate. Both come more often.
+const FRESH: Duration = Duration::from_secs(20);
 
 /// What is known of a watched job.
 #[derive(Debug, Default)]
@@ -51,10 +55,19 @@ pub(super) struct JobScene {
     pub(super) job: Value,
     /// The response to `…/explain`.
     pub(super) explanation: Value,
-    /// The bytes of each image, by its name.
-    media: BTreeMap<String, (Rate, u64)>,
-    /// What the installer reported last: step, percent, and since when it is at this step with which percent.
+    /// The bytes of each image that is read, by its name.
+    media: BTreeMap<&'static str, Medium>,
+    /// What the installer reported last.
     installer: Option<Installer>,
+}
+
+/// What was read of one image that is served.
+#[derive(Debug)]
+struct Medium {
+    rate: Rate,
+    size: u64,
+    /// Since when it is served: an image that is served again begins with no bytes.
+    since: String,
 }
 
 /// The progress that the installer reports.
@@ -63,30 +76,38 @@ struct Installer {
     step: String,
     percent: Option<u64>,
     at: Timestamp,
+    /// Since when it is at this step, and with which percent.
     from: (Timestamp, u64),
+    /// The bytes of the OS image that it has read, and its size.
+    image: Option<(Rate, u64)>,
 }
 
 impl JobScene {
     /// Takes the response to `GET /api/v1/jobs/{id}/media`. Of several uses of an image the last counts.
     pub(super) fn read_media(&mut self, response: &Value, now: Timestamp) {
+        let mut last = BTreeMap::new();
         for row in response["media"].as_array().into_iter().flatten() {
             let name = match row["image"].as_str() {
                 Some("boot") => "boot medium",
                 Some("task") => "task image",
+                Some("firmware") => "firmware",
                 _ => continue,
             };
+            last.insert(name, row);
+        }
+        last.retain(|_, row| !row["first_read_at"].is_null() && row["ended_at"].is_null());
+        self.media.retain(|name, _| last.contains_key(name));
+        for (name, row) in last {
             let (Some(size), Some(bytes)) = (row["size"].as_u64(), row["bytes"].as_u64()) else { continue };
-            if row["first_read_at"].is_null() || !row["ended_at"].is_null() {
-                self.media.remove(name);
-                continue;
+            let since = text(row, "/since");
+            let new = |since| Medium { rate: Rate::of_records(), size, since };
+            let medium = self.media.entry(name).or_insert_with(|| new(since.clone()));
+            if (medium.size, &medium.since) != (size, &since) {
+                *medium = new(since);
             }
-            let (rate, known) = self.media.entry(name.to_owned()).or_default();
-            if *known != size {
-                *rate = Rate::default();
-            }
-            *known = size;
-            let since_epoch = Duration::from_millis(u64::try_from(now.as_millisecond()).unwrap_or(0));
-            rate.record(since_epoch, bytes);
+            // The bytes are those up to the last read that is recorded, unless the BMC reads no more.
+            let read_at = time_of(&text(row, "/last_read_at")).filter(|at| between(*at, now) < FRESH);
+            medium.rate.record(since_epoch(read_at.unwrap_or(now)), bytes);
         }
     }
 
@@ -98,11 +119,19 @@ impl JobScene {
         let Some(at) = time_of(&text(event, "/time")) else { return };
         let (step, percent) =
             (text(event, "/data/step"), event.pointer("/data/percent").and_then(Value::as_u64));
-        let from = match &self.installer {
-            Some(known) if known.step == step && percent >= Some(known.from.1) => known.from,
+        let known = self.installer.take().filter(|known| known.step == step);
+        let from = match &known {
+            Some(known) if percent >= Some(known.from.1) => known.from,
             _ => (at, percent.unwrap_or(0)),
         };
-        self.installer = Some(Installer { step, percent, at, from });
+        let number = |pointer| event.pointer(pointer).and_then(Value::as_u64);
+        let image = number("/data/bytes").zip(number("/data/total")).map(|(bytes, total)| {
+            let known = known.and_then(|known| known.image).filter(|(_, size)| *size == total);
+            let mut rate = known.map_or_else(Rate::of_records, |(rate, _)| rate);
+            rate.record(since_epoch(at), bytes);
+            (rate, total)
+        });
+        self.installer = Some(Installer { step, percent, at, from, image });
     }
 
     /// Whether the job has ended.
@@ -114,21 +143,45 @@ impl JobScene {
     pub(super) fn lines(&self, screen: Screen, times: Times) -> Vec<String> {
         let now = (times.now)();
         let mut lines = vec![self.head(screen, now), String::new()];
-        for step in self.job["steps"].as_array().into_iter().flatten() {
-            lines.push(step_line(step, &self.job, screen, now));
-            let is_current = step["ended_at"].is_null() && !self.is_complete();
-            if is_current {
-                lines.extend(self.transfers(now));
-            }
-        }
-        lines.push(String::new());
-        lines.extend(self.why(screen));
+        let mut end = vec![String::new()];
+        end.extend(self.why(screen));
+        // One line less than the terminal has, as it is drawn.
+        let room = screen.height.saturating_sub(1 + lines.len() + end.len()).max(1);
+        lines.extend(self.steps(room, screen, now));
+        lines.extend(end);
         let cut = |line: String| match screen.width {
             // A painted line has invisible characters; its parts fit already.
             Some(room) if !line.contains('\u{1b}') => shorten(&line, room, Cut::End, screen.ellipsis),
             _ => line,
         };
         lines.into_iter().map(cut).collect()
+    }
+
+    /// The lines of the steps, at most `room`: the first of those that are done are one line if not all fit.
+    fn steps(&self, room: usize, screen: Screen, now: Timestamp) -> Vec<String> {
+        let (mut lines, mut done) = (Vec::new(), Vec::new());
+        for step in self.job["steps"].as_array().into_iter().flatten() {
+            if matches!(step["phase"].as_str(), Some("done" | "skipped")) && !step["ended_at"].is_null() {
+                done.push(lines.len());
+            }
+            lines.push(step_line(step, &self.job, screen, now));
+            let is_current = step["ended_at"].is_null() && !self.is_complete();
+            if is_current {
+                lines.extend(self.transfers(now));
+            }
+        }
+        if !screen.live || lines.len() <= room {
+            return lines;
+        }
+        done.truncate(lines.len() - room + 1);
+        if let [first, _, ..] = done[..] {
+            for place in done[1..].iter().rev() {
+                lines.remove(*place);
+            }
+            lines[first] = format!("{} {} steps done", mark("done", screen), done.len());
+        }
+        // What is not done is at the end.
+        lines.split_off(lines.len().saturating_sub(room))
     }
 
     fn head(&self, screen: Screen, now: Timestamp) -> String {
@@ -160,9 +213,10 @@ impl JobScene {
         let mut lines: Vec<String> = self
             .media
             .iter()
-            .map(|(name, (rate, size))| format!("    {name:<13} {}", rate.text(Some(*size))))
+            .map(|(name, medium)| format!("    {name:<13} {}", medium.rate.text(Some(medium.size))))
             .collect();
         if let Some(installer) = &self.installer {
+            lines.extend(installer.image_text(now).map(|text| format!("    {:<13} {text}", "OS image")));
             lines.push(format!("    {:<13} {}", "installer", installer.text(now)));
         }
         lines
@@ -196,26 +250,47 @@ impl Installer {
         let (began, from) = self.from;
         let gained = percent.saturating_sub(from);
         let took = between(began, self.at).as_secs_f64();
-        if gained > 0 && percent < 100 && took > 0.0 {
+        // The bytes of the image say it better.
+        if self.image.is_none() && gained > 0 && percent < 100 && took > 0.0 {
             let whole = took / gained as f64 * (100 - percent) as f64;
             let left = whole - between(self.at, now).as_secs_f64();
             text.push_str(&format!(", {} left", remaining(Duration::from_secs_f64(left.clamp(1.0, 1e9)))));
         }
         text
     }
+
+    /// What is read of the OS image. After a pause of the reports there is no rate, but the time since the last.
+    fn image_text(&self, now: Timestamp) -> Option<String> {
+        let (rate, total) = self.image.as_ref()?;
+        let silent = between(self.at, now);
+        Some(match silent < FRESH {
+            true => rate.text(Some(*total)),
+            false => format!("{}, last report {} ago", rate.part(Some(*total)), duration(silent)),
+        })
+    }
 }
 
-fn step_line(step: &Value, job: &Value, screen: Screen, now: Timestamp) -> String {
-    let time = |pointer| time_of(&text(step, pointer));
-    let phase = text(step, "/phase");
+/// A time as one since a fixed point.
+fn since_epoch(at: Timestamp) -> Duration {
+    Duration::from_millis(u64::try_from(at.as_millisecond()).unwrap_or(0))
+}
+
+/// The mark of a step in a phase.
+fn mark(phase: &str, screen: Screen) -> String {
     let unicode = screen.ellipsis == "…";
-    let (mark, word) = match phase.as_str() {
+    let (mark, word) = match phase {
         "done" => (if unicode { "✓" } else { "+" }, "done"),
         "failed" | "stuck" => (if unicode { "✗" } else { "x" }, "failed"),
         "undone" => (if unicode { "↺" } else { "u" }, "cancelled"),
         "skipped" => ("-", "cancelled"),
         _ => (if unicode { "▸" } else { ">" }, "provisioning"),
     };
+    if screen.colour { state(word).replace(word, mark) } else { mark.to_owned() }
+}
+
+fn step_line(step: &Value, job: &Value, screen: Screen, now: Timestamp) -> String {
+    let time = |pointer| time_of(&text(step, pointer));
+    let phase = text(step, "/phase");
     let is_current = step["ended_at"].is_null();
     let took = time("/started_at").map(|began| duration(between(began, time("/ended_at").unwrap_or(now))));
     let mut notes = Vec::new();
@@ -241,7 +316,7 @@ fn step_line(step: &Value, job: &Value, screen: Screen, now: Timestamp) -> Strin
     let start = format!("{name}{fill} {:>7}", took.unwrap_or_default());
     let room = screen.width.unwrap_or(usize::MAX).saturating_sub(width(&start) + 5).max(1);
     let notes = shorten(&notes, room, Cut::End, screen.ellipsis);
-    let mark = if screen.colour { state(word).replace(word, mark) } else { mark.to_owned() };
+    let mark = mark(&phase, screen);
     format!("{mark} {start}   {notes}").trim_end().to_owned()
 }
 

@@ -4,8 +4,8 @@
 //!   412.0 MiB of 1.2 GiB (33 %), 48.1 MiB/s, 17s left
 //! ```
 //!
-//! Invariants: the bytes are those that were read, written or sent, never an estimate; the rate is that of the last ten seconds,
-//! so that a transfer that stands still shows it. A terminal shows one line that is rewritten, a log a line every ten seconds.
+//! Invariants: the bytes are those that were read, written or sent, never an estimate; the rate is that of the last ten seconds
+//! (thirty for what is known every ten seconds only), so that a transfer that stands still shows it. A terminal shows one line that is rewritten, a log a line every ten seconds.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -22,18 +22,38 @@ const LOG: Duration = Duration::from_secs(10);
 /// The time over which a rate is measured.
 const WINDOW: Duration = Duration::from_secs(10);
 
+/// The time over which the rate of something is measured whose bytes are known every ten seconds only: three intervals.
+const LONG_WINDOW: Duration = Duration::from_secs(30);
+
 /// The bytes at points in time, for a rate.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Rate {
     samples: VecDeque<(Duration, u64)>,
+    window: Duration,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self { samples: VecDeque::new(), window: WINDOW }
+    }
 }
 
 impl Rate {
+    /// The rate of something whose bytes are known every ten seconds only.
+    pub(super) fn of_records() -> Self {
+        Self { window: LONG_WINDOW, ..Self::default() }
+    }
+
     /// Records the bytes that are done at a time since any fixed point.
     pub(super) fn record(&mut self, at: Duration, done: u64) {
+        // Time does not run backwards.
+        let at = self.samples.back().map_or(at, |(last, _)| at.max(*last));
+        if self.samples.back() == Some(&(at, done)) {
+            return;
+        }
         self.samples.push_back((at, done));
         while self.samples.len() > 2
-            && self.samples.get(1).is_some_and(|(second, _)| at.saturating_sub(*second) >= WINDOW)
+            && self.samples.get(1).is_some_and(|(second, _)| at.saturating_sub(*second) >= self.window)
         {
             self.samples.pop_front();
         }
@@ -55,8 +75,8 @@ impl Rate {
         self.samples.back().map_or(0, |(_, done)| *done)
     }
 
-    /// Done, total, rate and remaining time as text.
-    pub(super) fn text(&self, total: Option<u64>) -> String {
+    /// Done and total as text.
+    pub(super) fn part(&self, total: Option<u64>) -> String {
         let done = self.done();
         let mut text = bytes(done);
         if let Some(total) = total {
@@ -65,6 +85,13 @@ impl Rate {
                 text.push_str(&format!(" ({} %)", u128::from(done) * 100 / u128::from(total)));
             }
         }
+        text
+    }
+
+    /// Done, total, rate and remaining time as text.
+    pub(super) fn text(&self, total: Option<u64>) -> String {
+        let done = self.done();
+        let mut text = self.part(total);
         let Some(rate) = self.per_second() else { return text };
         text.push_str(&format!(", {}/s", bytes(rate as u64)));
         match total.and_then(|total| total.checked_sub(done)) {
@@ -231,6 +258,18 @@ mod tests {
             rate.record(seconds(second), 10 << 20);
         }
         assert_eq!(rate.text(Some(100 << 20)), "10.0 MiB of 100.0 MiB (10 %), 0 B/s");
+    }
+
+    #[test]
+    fn bytes_that_are_known_every_ten_seconds_have_a_steady_rate() {
+        let mut rate = Rate::of_records();
+        for second in (0..=120).step_by(10) {
+            rate.record(seconds(second), second << 20);
+            // The bytes are read more often than they change.
+            rate.record(seconds(second), second << 20);
+            assert!(second == 0 || rate.per_second() == Some(f64::from(1 << 20)), "{second}");
+        }
+        assert_eq!(rate.samples.len(), 4, "thirty seconds");
     }
 
     #[test]

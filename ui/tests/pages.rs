@@ -3,6 +3,8 @@
 
 #[path = "pages/changes.rs"]
 mod changes;
+#[path = "pages/job.rs"]
+mod job_pages;
 #[path = "pages/webhooks.rs"]
 mod webhooks;
 

@@ -219,7 +219,8 @@ fn carry_out(
                 let blob = Watched::new(BlobReader::new(source, layer), |bytes| {
                     read += bytes;
                     let share = u8::try_from(read.saturating_mul(70) / total).unwrap_or(70);
-                    run.reporter.progress(unit::IMAGE_LINUX, Step::WriteLayers.percent() + share.min(70));
+                    let percent = Step::WriteLayers.percent() + share.min(70);
+                    run.reporter.reading(unit::IMAGE_LINUX, percent, read, total);
                 });
                 let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
                     .map_err(|source| crate::discovery::chain(&source))?;
@@ -241,13 +242,13 @@ fn carry_out(
 }
 
 /// A stream that says how many bytes each read returned.
-struct Watched<R, F> {
+pub(super) struct Watched<R, F> {
     inner: R,
     seen: F,
 }
 
 impl<R: Read, F: FnMut(u64)> Watched<R, F> {
-    fn new(inner: R, seen: F) -> Self {
+    pub(super) fn new(inner: R, seen: F) -> Self {
         Self { inner, seen }
     }
 }

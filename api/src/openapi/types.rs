@@ -508,6 +508,10 @@ pub(crate) struct InstallReport {
     /// With `progress`: the share of the step that is done.
     #[schemars(range(min = 0, max = 100))]
     percent: Option<f64>,
+    /// With `progress`: the bytes of the OS image that were read. Taken together with `total` only.
+    bytes: Option<u64>,
+    /// With `progress`: the bytes of the OS image.
+    total: Option<u64>,
     /// With `reachable`: the addresses of the machine; at most 16 are kept.
     addresses: Option<Vec<String>>,
     /// With `reachable`: the fingerprint of the SSH host key; absent without SSH.

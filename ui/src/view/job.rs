@@ -30,6 +30,8 @@ pub struct JobView {
     steps: Vec<StepRow>,
     steps_sub: String,
     media: Vec<Medium>,
+    /// Whether bytes are read without an event about it, so that the page is read again after a time.
+    is_read: bool,
     facts: Vec<(&'static str, String)>,
     labels: Vec<String>,
     batch: Option<String>,
@@ -142,7 +144,13 @@ impl JobView {
             verbs,
             steps: steps(job, &detail.steps, &detail.events, state, end),
             steps_sub,
-            media: media.iter().map(|read| medium(read, now)).collect(),
+            is_read: !over && media.iter().any(|read| read.ended_at.is_none()),
+            media: match os_image(&detail.events, now).filter(|_| !over) {
+                Some(image) => {
+                    std::iter::once(image).chain(media.iter().map(|read| medium(read, now))).collect()
+                }
+                None => media.iter().map(|read| medium(read, now)).collect(),
+            },
             facts: facts(job, detail.slot_plan.as_ref(), now),
             labels: job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
             batch: job.batch.clone(),
@@ -283,6 +291,7 @@ fn steps(
 fn medium(read: &MediaRead, now: Timestamp) -> Medium {
     let name = match read.image.as_str() {
         "boot" => "Boot image",
+        "firmware" => "Firmware image",
         _ => "Task image",
     };
     let mark = |what: &'static str, at: Option<Timestamp>, never: &str| match at {
@@ -300,6 +309,43 @@ fn medium(read: &MediaRead, now: Timestamp) -> Medium {
             mark("Last read", read.last_read_at, "not yet"),
         ],
     }
+}
+
+/// How many seconds of reports the rate of the OS image is of.
+const RATE_OF: i64 = 30;
+
+/// What the maintenance OS has read of the OS image, if its last report says so.
+fn os_image(events: &[EventJson], now: Timestamp) -> Option<Medium> {
+    let mut reports = events.iter().rev().filter(|event| event.kind == "report.progress");
+    let read = |event: &EventJson| {
+        let number = |name: &str| event.data[name].as_u64();
+        Some((event.time, number("bytes")?, number("total")?))
+    };
+    let last = reports.next()?;
+    let (at, bytes, total) = read(last)?;
+    let earlier = reports
+        .take_while(|event| event.data["step"] == last.data["step"] && seconds(event.time, at) <= RATE_OF)
+        .filter_map(read)
+        .filter(|(_, before, of)| *before <= bytes && *of == total)
+        .last();
+    let mut text = format!("{} of {} read", words::bytes(bytes), words::bytes(total));
+    let rate = earlier.and_then(|(since, before, _)| {
+        let took = at.as_millisecond().saturating_sub(since.as_millisecond()).unsigned_abs();
+        (bytes - before).saturating_mul(1000).checked_div(took)
+    });
+    if let Some(rate) = rate.filter(|rate| *rate > 0) {
+        text.push_str(&format!(", {}/s", words::bytes(rate)));
+        let left = total.saturating_sub(bytes) / rate;
+        if left > 0 {
+            text.push_str(&format!(", {} left", crate::time::duration(left)));
+        }
+    }
+    Some(Medium {
+        name: "OS image",
+        bar: Meter::new(bytes, total, "working", "OS image: part that was read"),
+        bytes: text,
+        marks: vec![("done", "Last report", When::of(at, now).clock().to_owned())],
+    })
 }
 
 fn facts(job: &JobJson, slot_plan: Option<&Value>, now: Timestamp) -> Vec<(&'static str, String)> {

@@ -159,7 +159,7 @@ impl JobScene {
 
     /// The lines of the steps, at most `room`: the first of those that are done are one line if not all fit.
     fn steps(&self, room: usize, screen: Screen, now: Timestamp) -> Vec<String> {
-        let (mut lines, mut done) = (Vec::new(), Vec::new());
+        let (mut lines, mut done, mut current) = (Vec::new(), Vec::new(), 0);
         for step in self.job["steps"].as_array().into_iter().flatten() {
             if matches!(step["phase"].as_str(), Some("done" | "skipped")) && !step["ended_at"].is_null() {
                 done.push(lines.len());
@@ -167,7 +167,9 @@ impl JobScene {
             lines.push(step_line(step, &self.job, screen, now));
             let is_current = step["ended_at"].is_null() && !self.is_complete();
             if is_current {
-                lines.extend(self.transfers(now));
+                let transfers = self.transfers(now);
+                current = transfers.len() + 1;
+                lines.extend(transfers);
             }
         }
         if !screen.live || lines.len() <= room {
@@ -180,8 +182,10 @@ impl JobScene {
             }
             lines[first] = format!("{} {} steps done", mark("done", screen), done.len());
         }
-        // What is not done is at the end.
-        lines.split_off(lines.len().saturating_sub(room))
+        // What is not done is at the end; of the present step its wait comes before its bytes.
+        let mut last = lines.split_off(lines.len().saturating_sub(room.max(current)));
+        last.truncate(room);
+        last
     }
 
     fn head(&self, screen: Screen, now: Timestamp) -> String {

@@ -34,7 +34,7 @@ async fn a_login_that_a_restarted_bmc_refuses_is_waited_for_as_long_as_a_silent_
         message: "the BMC starts".to_owned(),
     };
     // The identity check has logged in before.
-    bench.sim_bmc.inject(Fault::always(FaultTrigger::Login, refused).skip(1));
+    bench.sim_bmc.inject(Fault::always(FaultTrigger::Login, refused).after(1));
     let (run, took, stored) =
         timed(&bench, UpkeepAction::Reset(ResetBmc { how: ManagerReset::Graceful })).await;
     let failure = run.failure.unwrap();

@@ -451,14 +451,14 @@ async fn current_jobs(client: &Client) -> Result<BTreeMap<String, Value>, CliErr
 /// The state of a server in a word of `--state`: of several, the one that keeps jobs from it.
 fn state(server: &Value, has_job: bool) -> &'static str {
     let has = |name: &str| server.get(name).is_some_and(|value| !value.is_null());
-    match () {
-        () if has("restored") => "restored",
-        () if has("maintenance") => "maintenance",
-        () if has_job => "busy",
-        () if has("pending_cleanup") => "pending-cleanup",
-        () if !has("last_seen") => "unseen",
-        () => "free",
-    }
+    let states = [
+        ("restored", has("restored")),
+        ("maintenance", has("maintenance")),
+        ("busy", has_job),
+        ("pending-cleanup", has("pending_cleanup")),
+        ("unseen", !has("last_seen")),
+    ];
+    states.into_iter().find_map(|(state, holds)| holds.then_some(state)).unwrap_or("free")
 }
 
 async fn list(

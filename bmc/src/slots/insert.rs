@@ -215,7 +215,7 @@ fn refusal(error: &RedfishError, slot: &Slot, second: bool, retry_left: bool) ->
         one_image: occupied && second,
         lasting: definite && second,
         may_appear: error.maybe_applied(),
-        busy: matches!(error.kind, ErrorKind::Busy { .. }) && !occupied,
+        busy: is_busy_elsewhere(error, false),
     })
 }
 

@@ -204,6 +204,7 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("controller release", "/left", "what happens to their jobs was said"),
     ("controller restored", "/servers/0/jobs", "the first server has no unfinished job"),
     ("firmware list", "/unusable", "every file is usable"),
+    ("firmware history", "/installations/0/components", "the set is for another model"),
     ("iso check", "/findings", "the image is right"),
     ("iso info", "/boot", NO_BOOT),
     ("iso info", "/boot_faults", NO_BOOT),

@@ -30,13 +30,19 @@ use model::Subject;
 /// Arguments of `shoal firmware drift`.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Drift {
-    /// The serial number of the server; without it, the servers of --filter, or all
-    #[arg(conflicts_with = "filter")]
+    /// The serial number of the server; without it, the servers of a filter, or all
+    #[arg(conflicts_with_all = ["filter", "state", "serial_glob"])]
     serial: Option<String>,
     /// The servers for which this holds: KEY:VALUE (such as state:free), LABEL=VALUE, LABEL!=VALUE, or a text; may be
     /// repeated
     #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
     filter: Vec<String>,
+    /// The servers in this state: free, busy, maintenance, restored, pending-cleanup or unseen
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    /// The servers with this serial number; * stands for any characters, ? for one
+    #[arg(long, value_name = "GLOB")]
+    serial_glob: Option<String>,
     #[command(flatten)]
     set: SetArgs,
 }
@@ -77,11 +83,12 @@ struct Row {
 
 impl Drift {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let Self { serial, filter, set } = self;
+        let Self { serial, filter, state, serial_glob, set } = self;
+        let filter = FilterOptions::of_servers(state, serial_glob).text_with(Subject::Servers, &filter)?;
         let serials = match serial {
             Some(serial) => vec![serial],
             None if filter.is_empty() => many::all_serials(client).await?,
-            None => many::serials(&FilterOptions::terms(Subject::Servers, &filter)?, client).await?,
+            None => many::some_serials(&filter, client).await?,
         };
         let body = json!({ "kind": "firmwareInstall", "parameters": set.parameters() });
         let mut rows = Vec::new();

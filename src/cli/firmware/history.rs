@@ -37,7 +37,7 @@ impl History {
         }
         let mut installations = Vec::new();
         for job in jobs {
-            let (events, _) = watch::events(client, &text(job, "/job_id"), 0).await?;
+            let (events, _) = watch::events(client, &["jobs", &text(job, "/job_id"), "events"], 0).await?;
             installations.push(installation(job, &events));
         }
         if output.json {

@@ -140,7 +140,7 @@ fn no_list_of_the_program_is_left_out() {
     let mut all = BTreeSet::new();
     lists_of(&definition(), "", &mut all);
     // Its rows come from several pages of the log: `cli::tests::online`.
-    let known = lists().iter().map(|(command, ..)| *command).chain(["event list"]).map(str::to_owned);
+    let known = lists().into_iter().map(|(command, ..)| command).chain(["event list"]).map(str::to_owned);
     let known: BTreeSet<String> = known.collect();
     assert!(all.is_subset(&known), "{:?}", all.difference(&known));
 }

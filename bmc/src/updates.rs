@@ -83,13 +83,16 @@ pub enum LeftOver {
 
 /// What the report of a step says about an update that no longer stops it.
 #[must_use]
-pub struct Cleared(Option<(NewEvent, Effect)>);
+pub struct Cleared(Option<Box<(NewEvent, Effect)>>);
 
 impl Cleared {
     /// Adds the end of the record to a report.
     pub fn report(self, report: StepReport) -> StepReport {
         match self.0 {
-            Some((event, effect)) => report.event(event).effect(effect),
+            Some(said) => {
+                let (event, effect) = *said;
+                report.event(event).effect(effect)
+            }
             None => report,
         }
     }
@@ -107,8 +110,9 @@ pub async fn left_over(
     regardless: bool,
 ) -> Result<LeftOver, StepError> {
     let server = &connected.server;
-    let clear =
-        |event: NewEvent| Ok(LeftOver::Clear(Cleared(Some((event, LeftUpdate::ended(&server.serial))))));
+    let clear = |event: NewEvent| {
+        Ok(LeftOver::Clear(Cleared(Some(Box::new((event, LeftUpdate::ended(&server.serial)))))))
+    };
     let left = match LeftUpdate::of(server) {
         None => return Ok(LeftOver::Clear(Cleared(None))),
         _ if regardless => {

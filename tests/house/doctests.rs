@@ -26,7 +26,12 @@ fn a_crate_runs_its_examples_and_one_without_examples_starts_no_rustdoc() {
             continue;
         }
         let is_off = read(&folder.join("Cargo.toml")).contains("\ndoctest = false\n");
-        let has = has_example(&code_of(&folder));
+        let mut code = code_of(&folder);
+        if code.contains("include_str!(\"../README.md\")") {
+            let readme = read(&folder.join("README.md"));
+            code.extend(readme.lines().map(|line| format!("//! {line}\n")));
+        }
+        let has = has_example(&code);
         assert_eq!(has, !is_off, "{}: examples {has}, doctest = false {is_off}", folder.display());
         with += usize::from(has);
     }

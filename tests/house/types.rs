@@ -37,10 +37,12 @@ fn owners() -> BTreeMap<String, Vec<String>> {
     let mut folders: Vec<(String, String)> = Vec::new();
     for manifest in tracked(&["toml"]).into_iter().filter(|file| file.ends_with("Cargo.toml")) {
         let text = read(&manifest);
-        let section = text.split("[lib]\n").nth(1).or_else(|| text.split("[package]\n").nth(1)).unwrap();
-        let name = section.split("name = \"").nth(1).unwrap().split('"').next().unwrap();
+        let section = |title: &str| text.split(title).nth(1).and_then(|rest| rest.split("\n[").next());
+        let name_in = |section: &str| Some(section.split("name = \"").nth(1)?.split('"').next()?.to_owned());
+        let name = section("[lib]\n").and_then(name_in).or_else(|| section("[package]\n").and_then(name_in));
+        let name = name.unwrap();
         let folder = manifest.parent().unwrap().strip_prefix(root()).unwrap().join("src/");
-        folders.push((folder.display().to_string(), name.to_owned()));
+        folders.push((folder.display().to_string(), name));
     }
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in tracked(&["rs"]) {

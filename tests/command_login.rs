@@ -61,7 +61,7 @@ async fn a_user_logs_in_with_name_and_password() {
     assert!(literal.contains("can be listed") && !literal.contains(PASSWORD), "{literal}");
     let wrong = [("SHOAL_USER_PASSWORD", "a wrong password")];
     let refused = who(&scene, &wrong, &["--user", "bea"]).await.unwrap_err();
-    assert!(refused.contains("(401 unauthorized)") && !refused.contains("a wrong password"), "{refused}");
+    assert!(refused.contains("unauthorized") && !refused.contains("a wrong password"), "{refused}");
     scene.end().await;
 }
 

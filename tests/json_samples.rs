@@ -599,9 +599,12 @@ fn difference(known: &Value, now: &Value, place: &str) -> Option<String> {
             if place.ends_with("/labels") || place.ends_with("/data") || place.ends_with("/observed") {
                 return None;
             }
-            // An event has no data if its type has none, and which event is the first one differs.
+            // An event has no data if its type has none, no attempt if no step sent it, and which event is the first one differs.
             let members = |map: &Map<String, Value>| {
-                map.keys().filter(|key| *key != "data").cloned().collect::<Vec<String>>()
+                map.keys()
+                    .filter(|key| !["data", "attempt"].contains(&key.as_str()))
+                    .cloned()
+                    .collect::<Vec<String>>()
             };
             if members(one) != members(other) {
                 return Some(place.to_owned());

@@ -145,7 +145,7 @@ async fn the_overview_knows_every_event_before_its_request() {
     for turn in 0..3 {
         // A copy for the requests of the next second.
         scene.admin.get("/api/v1/overview").await.expect(200);
-        scene.admin.post(place, &json!({ "reason": format!("turn {turn}") })).await.expect(200);
+        scene.admin.post(place, &json!({ "reason": format!("turn {turn}") })).await.expect(202);
         let events = scene.admin.get("/api/v1/events?limit=500").await.expect(200);
         let newest = events["events"].as_array().unwrap().last().unwrap()["seq"].as_i64().unwrap();
         let overview = scene.admin.get("/api/v1/overview").await.expect(200);

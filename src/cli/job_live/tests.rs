@@ -172,7 +172,7 @@ fn after_a_fallback_to_another_slot_the_medium_that_is_open_has_a_rate() {
     };
     for second in 0..=4_i64 {
         let first = row("2026-01-02T09:50:00.000Z", 900 << 20, Some("2026-01-02T09:55:00.000Z"));
-        let second_row = row("2026-01-02T09:56:00.000Z", second.unsigned_abs() * 10 << 20, None);
+        let second_row = row("2026-01-02T09:56:00.000Z", (second.unsigned_abs() * 10) << 20, None);
         let at = now() + jiff::SignedDuration::from_secs(second);
         scene.read_media(&json!({"media": [first, second_row]}), at);
     }

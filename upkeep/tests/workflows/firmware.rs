@@ -123,7 +123,7 @@ fn of_another_maker(digest: &str) -> Entry {
 /// The plan of a run that has ended.
 async fn plan_of(bench: &Bench, id: RunId) -> Value {
     let snapshot = bench.store.snapshot(id).await.unwrap().unwrap();
-    let plan = snapshot.steps.iter().find(|record| record.name.to_string() == "firmware.plan");
+    let plan = snapshot.steps.iter().find(|record| record.name == "firmware.plan");
     plan.map(|record| record.output["items"].clone()).unwrap_or_default()
 }
 

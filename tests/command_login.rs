@@ -124,8 +124,8 @@ async fn the_password_is_asked_for_on_a_terminal_and_not_shown() {
         assert!(shown.contains(end), "{end}: {shown}");
         assert!(!shown.contains("correct") && !shown.contains("wrong"), "the password is shown: {shown}");
         // The settings of the terminal are as before.
-        for setting in [" icanon", " echo ", " isig"] {
-            assert!(shown.contains(setting), "{setting}: {shown}");
+        for setting in ["icanon ", "echo ", "isig "] {
+            assert!(shown.contains(setting) && !shown.contains(&format!("-{setting}")), "{setting}: {shown}");
         }
     }
     scene.end().await;

@@ -241,19 +241,20 @@ fn carry_out(
     })
 }
 
-/// A stream that says how many bytes each read returned.
-pub(super) struct Watched<R, F> {
+/// A stream that says how many bytes each read returned. The closure is boxed, so that the decoders behind it exist once: the agent
+/// travels on every medium.
+pub(super) struct Watched<'run, R> {
     inner: R,
-    seen: F,
+    seen: Box<dyn FnMut(u64) + 'run>,
 }
 
-impl<R: Read, F: FnMut(u64)> Watched<R, F> {
-    pub(super) fn new(inner: R, seen: F) -> Self {
-        Self { inner, seen }
+impl<'run, R: Read> Watched<'run, R> {
+    pub(super) fn new(inner: R, seen: impl FnMut(u64) + 'run) -> Self {
+        Self { inner, seen: Box::new(seen) }
     }
 }
 
-impl<R: Read, F: FnMut(u64)> Read for Watched<R, F> {
+impl<R: Read> Read for Watched<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         (self.seen)(read as u64);

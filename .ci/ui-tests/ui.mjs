@@ -190,9 +190,9 @@ async function main() {
     check((await page.locator('#media').innerText()).includes('No image is served for this job yet'), 'the place of the media is there before them');
     // While a medium is open the page is read again without an event: this job waits and has none.
     await page.locator('.live[data-state=live]').waitFor();
-    const again = page.waitForRequest(request => request.url() === page.url() && request.resourceType() === 'fetch', { timeout: 25000 });
+    const reread = page.waitForRequest(request => request.url() === page.url() && request.resourceType() === 'fetch', { timeout: 25000 });
     await page.evaluate(() => { document.querySelector('#media').dataset.again = ''; });
-    check(await again.then(() => true, () => false), 'a page with an open medium is read again without an event');
+    check(await reread.then(() => true, () => false), 'a page with an open medium is read again without an event');
     await page.getByRole('link', { name: 'Cancel…' }).click();
     await sound(page, 'cancel?');
     await page.getByLabel('Reason').fill('a test');

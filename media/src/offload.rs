@@ -15,7 +15,7 @@ pub(super) fn in_place() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
 
-/// Runs blocking work on a thread that may block and returns its result.
+/// Runs blocking work on a thread that may block and returns its result. Its log lines carry the ids of the caller's span.
 ///
 /// # Errors
 /// [`WorkLost`] when the work panics or the runtime stops.
@@ -27,5 +27,6 @@ where
     if in_place() {
         return Ok(work());
     }
-    tokio::task::spawn_blocking(work).await.map_err(|_stopped| WorkLost)
+    let span = tracing::Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work)).await.map_err(|_stopped| WorkLost)
 }

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::sync::{Notify, OnceCell, Semaphore};
+use tracing::Instrument as _;
 
 pub use self::error::{FetchFailure, ImportError, LibraryError};
 use self::fetch::{Fetched, ImageFetcher};
@@ -293,12 +294,14 @@ impl Library {
         let import = Arc::new(ImportProgress::default());
         imports.insert(source.clone(), Arc::clone(&import));
         let (library, guard) = (self.clone(), ImportGuard(Arc::clone(&import)));
-        tokio::spawn(async move {
+        let import_task = async move {
             let progress = ProgressReporter(Arc::clone(&guard.0));
             let outcome = library.perform(&source, &progress).await;
             library.0.imports.lock().remove(&source);
             progress.0.change(|state| state.outcome = Some(outcome));
-        });
+        };
+        // Its log lines carry the ids of the job that asked for the image first.
+        tokio::spawn(import_task.in_current_span());
         Ok(import)
     }
 

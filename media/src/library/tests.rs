@@ -230,6 +230,18 @@ async fn a_broken_transfer_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_broken_transfer_is_logged_with_the_ids_of_the_job_that_asked_for_the_image() {
+    let lines = crate::tests::log_lines::Written::new();
+    let _collecting = lines.collect();
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (url, _) = web(|number, _| if number == 0 { status(503) } else { tagged(image()) }).await;
+    let span = tracing::error_span!("step", job_id = "job-1");
+    import(&library, &url).instrument(span).await.unwrap();
+    assert!(lines.line("image import interrupted").contains("job_id=\"job-1\""));
+}
+
+#[tokio::test]
 async fn a_transfer_starts_over_when_the_source_changed() {
     let dir = tempfile::tempdir().unwrap();
     let library = open(dir.path());

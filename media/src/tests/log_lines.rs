@@ -6,21 +6,21 @@ use tempfile::NamedTempFile;
 use super::*;
 
 /// The log lines of a thread.
-struct Written(NamedTempFile);
+pub(crate) struct Written(NamedTempFile);
 
 impl Written {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(NamedTempFile::new().unwrap())
     }
 
     /// Collects the log lines of this thread until the guard is dropped.
-    fn collect(&self) -> tracing::subscriber::DefaultGuard {
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::WARN);
+    pub(crate) fn collect(&self) -> tracing::subscriber::DefaultGuard {
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::INFO);
         tracing::subscriber::set_default(lines.with_writer(self.0.as_file().try_clone().unwrap()).finish())
     }
 
     /// The line with this text.
-    fn line(&self, text: &str) -> String {
+    pub(crate) fn line(&self, text: &str) -> String {
         let lines = std::fs::read_to_string(self.0.path()).unwrap();
         let found = lines.lines().find(|line| line.contains(text)).map(str::to_owned);
         found.unwrap_or_else(|| panic!("no line {text:?} in\n{lines}"))

@@ -9,7 +9,7 @@ mod flushing;
 mod golden;
 mod grant_life;
 mod http;
-mod log_lines;
+pub(crate) mod log_lines;
 mod os_medium;
 
 use std::collections::HashMap;

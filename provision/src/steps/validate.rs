@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tracing::Instrument as _;
 
 use super::super::outputs::Validated;
 use super::super::services::Services;
@@ -179,7 +180,8 @@ async fn import(services: &Arc<Services>, location: &str) -> Result<Option<media
     let library = services.library.clone();
     let location = location.to_owned();
     // A separate task: the import continues when this call times out, and the next call joins it.
-    let import = tokio::spawn(async move { library.import(&location, &|_, _| {}).await });
+    let import = async move { library.import(&location, &|_, _| {}).await };
+    let import = tokio::spawn(import.in_current_span());
     match tokio::time::timeout(IMPORT_CALL_TIME, import).await {
         Err(_elapsed) => Ok(None),
         Ok(Ok(Ok(image))) => Ok(Some(image)),

@@ -13,14 +13,44 @@ fn unsafe_to_print(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The value at a JSON Pointer as text; empty for null and absent values.
+/// The value at a JSON Pointer as text for a person; empty for null and absent values. A list has commas, an object is
+/// `member=value member.inner=value`.
 pub(in crate::cli) fn text(value: &Value, pointer: &str) -> String {
-    match value.pointer(pointer) {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => plain(text),
-        Some(Value::Object(map)) if map.is_empty() => String::new(),
-        Some(Value::Array(list)) if list.is_empty() => String::new(),
-        Some(other) => plain(&other.to_string()),
+    value.pointer(pointer).map_or_else(String::new, words)
+}
+
+/// A value of JSON without its brackets and quotes.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => plain(text),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Array(items) => {
+            // Commas do not separate objects, whose members have spaces between them.
+            let between = if items.iter().any(Value::is_object) { "; " } else { ", " };
+            join(&items.iter().map(words).collect::<Vec<_>>(), between)
+        }
+        Value::Object(_) => {
+            let mut members = Vec::new();
+            collect_members("", value, &mut members);
+            members.join(" ")
+        }
+    }
+}
+
+/// Adds `name=value` of every member that has a value; members of an inner object have its name before theirs.
+fn collect_members(before: &str, value: &Value, members: &mut Vec<String>) {
+    let Value::Object(map) = value else {
+        let value = words(value);
+        if !value.is_empty() {
+            members.push(format!("{before}={value}"));
+        }
+        return;
+    };
+    for (name, inner) in map {
+        let name = plain(name);
+        let name = if before.is_empty() { name } else { format!("{before}.{name}") };
+        collect_members(&name, inner, members);
     }
 }
 

@@ -107,3 +107,25 @@ fn golden(text: &str) {
     }
     assert_eq!(text, std::fs::read_to_string(path).unwrap_or_default(), "UPDATE_GOLDEN=1 rewrites {path}");
 }
+
+#[test]
+fn a_value_of_json_is_shown_without_brackets_and_quotes() {
+    let value = json!({
+        "labels": { "rack": "7", "site": "north" }, "empty": {}, "none": [], "null": null,
+        "verbs": ["cancel", "retry"], "on": true, "slots": [{ "id": "CD1" }, { "id": "CD2", "media": ["CD", "DVD"] }],
+        "network": { "vlan": 7, "dns": ["192.0.2.1", "192.0.2.2"], "bond": { "mode": "lacp", "mtu": null } },
+    });
+    for (pointer, shown) in [
+        ("/labels", "rack=7 site=north"),
+        ("/empty", ""),
+        ("/none", ""),
+        ("/null", ""),
+        ("/gone", ""),
+        ("/verbs", "cancel, retry"),
+        ("/on", "true"),
+        ("/slots", "id=CD1; id=CD2 media=CD, DVD"),
+        ("/network", "bond.mode=lacp dns=192.0.2.1, 192.0.2.2 vlan=7"),
+    ] {
+        assert_eq!(text(&value, pointer), shown, "{pointer}");
+    }
+}

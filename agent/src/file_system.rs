@@ -194,8 +194,11 @@ pub fn grow(
     if let Some(check) = check {
         // A check that corrected something ends with an error too; then there is nothing left to correct.
         if let Err(reason) = host.run(&check).or_else(|_| host.run(&check)) {
-            // The image was written and read back: its file system may be newer than the program of this medium.
-            return Ok(format!("{shown} stays as it is: {reason}"));
+            // The image was written and read back: a file system that is newer than the program of this medium is whole all the same.
+            if reason.contains("unsupported feature") {
+                return Ok(format!("{shown} stays as it is: {reason}"));
+            }
+            return Err(format!("{shown} has errors, so it is not grown: {reason}"));
         }
         host.run(&program)?;
     } else if let Some(reason) = grow_mounted(host, kind, &device, &program)? {

@@ -22,6 +22,10 @@ use uuid::Uuid;
 use crate::device::Disk;
 
 const ENTRIES: usize = 128;
+/// The places of the four entries of an MBR.
+const MBR_ENTRIES: [usize; 4] = [446, 462, 478, 494];
+/// The type of the MBR's entry that stands for a GPT.
+const PROTECTIVE: u8 = 0xee;
 const ENTRY_BYTES: usize = 128;
 const HEADER_BYTES: usize = 92;
 const SIGNATURE: &[u8; 8] = b"EFI PART";
@@ -121,6 +125,20 @@ impl Table {
             }
         }
         Ok(None)
+    }
+
+    /// Returns whether the kernel takes the partitions of this disk from this table. It reads the primary copy only, behind a protective
+    /// MBR; the backup alone, which [`Table::read`] accepts, shows it nothing.
+    ///
+    /// # Errors
+    /// Returns the error of the medium.
+    pub fn is_primary_of(&self, disk: &dyn Disk) -> Result<bool, GptError> {
+        let primary = read_copy(disk, disk.sector(), 1)?;
+        Ok(primary.is_some_and(|primary| {
+            let is_protective =
+                MBR_ENTRIES.iter().any(|entry| primary.mbr.get(entry + 4) == Some(&PROTECTIVE));
+            is_protective && primary.disk_guid == self.disk_guid && primary.entries == self.entries
+        }))
     }
 
     /// Returns the first and the last sector that partitions can use.
@@ -271,11 +289,9 @@ impl Table {
     }
 
     fn protective_mbr(&self) -> Vec<u8> {
-        const ENTRIES: [usize; 4] = [446, 462, 478, 494];
-        const PROTECTIVE: u8 = 0xee;
         let mut mbr = self.mbr.clone();
         mbr.resize(510, 0);
-        let used: Vec<usize> = ENTRIES.into_iter().filter(|entry| mbr[entry + 4] != 0).collect();
+        let used: Vec<usize> = MBR_ENTRIES.into_iter().filter(|entry| mbr[entry + 4] != 0).collect();
         let sole = if used.iter().any(|entry| mbr[entry + 4] == PROTECTIVE) {
             // In a hybrid MBR it ends where it did.
             if used.len() == 1 { used.first().copied() } else { None }

@@ -276,6 +276,19 @@ fn choose(
     let mut media = machine.media.clone();
     loop {
         let plan = plan::plan(task, all, &media)?;
+        let mut disks = vec![open(machine, &plan.disk)?];
+        for facts in &plan.more {
+            disks.push(open(machine, facts)?);
+        }
+        // A medium that appeared after the search, or did not respond to it, is one all the same.
+        let chosen = std::iter::once(&plan.disk).chain(&plan.more);
+        let late =
+            chosen.zip(&disks).filter(|(facts, disk)| !media.contains(&facts.name) && has_volume(&***disk));
+        let late: Vec<String> = late.map(|(facts, _)| facts.name.clone()).collect();
+        if !late.is_empty() {
+            media.extend(late);
+            continue;
+        }
         machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
         for disk in &plan.more {
             machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
@@ -286,19 +299,7 @@ fn choose(
             same.map_err(|message| Failure { unit: unit::SELECT_DISK, message })?;
         }
         reporter.progress(unit::SELECT_DISK, 1);
-        let mut disks = vec![open(machine, &plan.disk)?];
-        for facts in &plan.more {
-            disks.push(open(machine, facts)?);
-        }
-        // A medium that appeared after the search, or did not respond to it, is one all the same.
-        let chosen = std::iter::once(&plan.disk).chain(&plan.more);
-        let late =
-            chosen.zip(&disks).filter(|(facts, disk)| !media.contains(&facts.name) && has_volume(&***disk));
-        let late: Vec<String> = late.map(|(facts, _)| facts.name.clone()).collect();
-        if late.is_empty() {
-            return Ok((plan, disks));
-        }
-        media.extend(late);
+        return Ok((plan, disks));
     }
 }
 

@@ -103,6 +103,14 @@ pub fn select<'facts>(
                  disk_hints or a path such as /dev/disk/by-path/… for {name}"
             )))
         }
+        ([disk], path) if let Some(hctl) = other_host(disk, path, hints) => {
+            let reason = format!(
+                "no usable disk is at {hctl}; {} has another host number, which changes between boots and is not enough to tell disks \
+                 apart: give by_path, or max_bytes too",
+                disk.name
+            );
+            Err(NotOneDisk { is_missing: true, ..refused(reason) })
+        }
         ([disk], _) => Ok(disk),
         (several, _) => {
             let count = several.len();
@@ -145,7 +153,8 @@ fn exclusion(
     }
 }
 
-fn is_partition_of(name: &str, disk: &str) -> bool {
+/// Whether a kernel name is that of a partition of this disk.
+pub(crate) fn is_partition_of(name: &str, disk: &str) -> bool {
     let Some(rest) = name.strip_prefix(disk) else { return false };
     let number =
         if disk.ends_with(|last: char| last.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) };
@@ -186,6 +195,24 @@ fn matches(hints: &DiskHints, disk: &DiskFacts) -> bool {
             let name = path.strip_prefix("/dev/disk/by-path/").unwrap_or(path);
             disk.by_path.iter().any(|known| known == name)
         })
+}
+
+/// Returns the hint by SCSI address when nothing else tells this disk from one at the same place of another host. With hints that name
+/// the disk, or limit its size from above, the number of the host is not compared.
+fn other_host<'hint>(
+    disk: &DiskFacts,
+    target_disk: Option<&str>,
+    hints: Option<&'hint DiskHints>,
+) -> Option<&'hint str> {
+    let hints = hints?;
+    let hctl = hints.hctl.as_deref()?;
+    let is_told_apart = hints.serial.is_some()
+        || hints.wwn.is_some()
+        || hints.by_path.is_some()
+        || hints.max_bytes.is_some()
+        || target_disk.is_some_and(|path| !is_bare(path));
+    let is_same = disk.hctl.as_deref().is_some_and(|known| known.trim() == hctl.trim());
+    (!is_told_apart && !is_same).then_some(hctl)
 }
 
 /// Channel, target and LUN. The kernel numbers the hosts in the order in which their drivers load, which is another one at every boot.
@@ -293,6 +320,26 @@ mod tests {
         });
         assert_eq!(by(&disks, small).unwrap(), "sda");
         assert!(by(&disks, serde_json::json!({"hctl": "0:2:1:0"})).is_err());
+    }
+
+    #[test]
+    fn hctl_alone_never_selects_a_disk_of_another_host() {
+        let mut disks = [disk("sda", 10)];
+        disks[0].hctl = Some("0:0:0:0".to_owned());
+        let by = |json| select(&disks, &[], None, Some(&hints(json))).map(|disk| disk.name.clone());
+        // The disk that the recipe means is broken, or its controller is late.
+        for wanted in [
+            serde_json::json!({"hctl": "1:0:0:0"}),
+            serde_json::json!({"hctl": "1:0:0:0", "model": "disk", "rotational": false, "min_bytes": 1}),
+        ] {
+            let refused = by(wanted).unwrap_err();
+            assert!(refused.is_missing() && refused.to_string().contains("by_path"), "{refused}");
+        }
+        assert_eq!(by(serde_json::json!({"hctl": "0:0:0:0"})).unwrap(), "sda");
+        assert_eq!(by(serde_json::json!({"hctl": "1:0:0:0", "serial": "ser-sda"})).unwrap(), "sda");
+        let path = "/dev/disk/by-path/pci-0000:00:1f.2-ata-sda";
+        let hint = hints(serde_json::json!({"hctl": "1:0:0:0"}));
+        assert_eq!(select(&disks, &[], Some(path), Some(&hint)).unwrap().name, "sda");
     }
 
     #[test]

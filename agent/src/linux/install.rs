@@ -36,6 +36,7 @@ use crate::gpt::Table;
 use crate::job::Job;
 use crate::layer::{self, LayerTree, Ownership};
 use crate::log::Log;
+use crate::select::is_partition_of;
 use crate::task::unit;
 use crate::wipe;
 
@@ -113,25 +114,34 @@ impl<'run> Installation<'run> {
             ));
         }
         self.host.load_modules(&storage::modules(&self.layout));
-        self.check_groups()
+        Ok(())
     }
 
     /// Checks that no other disk has a volume group with a name of the layout: LVM starts neither of two groups with one name, and the new
-    /// system would not find its root.
-    fn check_groups(&self) -> Result<(), String> {
+    /// system would not find its root. Nothing is written.
+    ///
+    /// # Errors
+    /// Returns a sentence with the name of the group.
+    pub fn check_groups(&self) -> Result<(), String> {
         if self.layout.groups.is_empty() {
             return Ok(());
         }
-        let chosen: Vec<&str> = self.disks.iter().map(|disk| disk.name.as_str()).collect();
-        let found = match self.host.output(&Devices::other_groups(&chosen)) {
+        let found = match self.host.output(&Devices::all_volumes()) {
             Ok(found) => found,
             Err(reason) => {
                 self.log.line(unit::PARTITION, format!("the groups of other disks are not known: {reason}"));
                 return Ok(());
             }
         };
-        let names: Vec<&str> = found.split_whitespace().collect();
-        match self.layout.groups.iter().find(|group| names.contains(&group.name.as_str())) {
+        // The volumes of the chosen disks end with this installation.
+        let is_chosen = |volume: &str| {
+            let name = volume.strip_prefix("/dev/").unwrap_or(volume);
+            self.disks.iter().any(|disk| name == disk.name || is_partition_of(name, &disk.name))
+        };
+        let volumes = found.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
+        let others: Vec<&str> =
+            volumes.filter(|(volume, _)| !is_chosen(volume)).map(|(_, group)| group.trim()).collect();
+        match self.layout.groups.iter().find(|group| others.contains(&group.name.as_str())) {
             None => Ok(()),
             Some(group) => Err(format!(
                 "another disk of this machine has a volume group {} too, and LVM starts neither of two with one name; nothing was \
@@ -141,7 +151,8 @@ impl<'run> Installation<'run> {
         }
     }
 
-    /// Returns whether every disk has exactly the table of this job.
+    /// Returns whether every disk has exactly the table of this job, and the kernel reads it: power that is lost between the two copies
+    /// leaves a backup only.
     ///
     /// # Errors
     /// Returns the error of the disk.
@@ -150,7 +161,10 @@ impl<'run> Installation<'run> {
             // A damaged table is one that is written again.
             let Ok(Some(found)) = Table::read(&**disk) else { return Ok(false) };
             let wanted = self.table(index, &**disk)?;
-            if found.disk_guid != wanted.disk_guid || found.entries != wanted.entries {
+            let is_wanted = found.disk_guid == wanted.disk_guid && found.entries == wanted.entries;
+            if !is_wanted
+                || !wanted.is_primary_of(&**disk).map_err(|source| crate::discovery::chain(&source))?
+            {
                 return Ok(false);
             }
         }

@@ -142,15 +142,10 @@ impl Devices<'_> {
         all
     }
 
-    /// Returns the program that prints the names of the volume groups on all disks but these.
-    pub(super) fn other_groups(disks: &[&str]) -> Program {
-        let filter: Vec<String> =
-            disks.iter().map(|disk| format!("\"r|^/dev/{disk}(p?[0-9]+)?$|\"")).collect();
-        let settings = format!(
-            "devices{{filter=[{},\"a|.*|\"] use_devicesfile=0 obtain_device_list_from_udev=0}}",
-            filter.join(",")
-        );
-        let words = ["vgs", "--config", &settings, "--noheadings", "-o", "vg_name"];
+    /// Returns the program that prints each physical volume of the machine with the name of its volume group.
+    pub(super) fn all_volumes() -> Program {
+        let settings = "devices{use_devicesfile=0 obtain_device_list_from_udev=0}";
+        let words = ["pvs", "--config", settings, "--noheadings", "-o", "pv_name,vg_name"];
         program("lvm", words.map(str::to_owned).into())
     }
 

@@ -49,7 +49,7 @@ struct FakeHost {
     flushed: Mutex<Vec<(PathBuf, bool)>>,
     /// Programs that the medium does not have.
     lacks: Vec<&'static str>,
-    /// The volume groups of other disks, as `lvm vgs` prints them.
+    /// The physical volumes of the machine with their groups, as `lvm pvs` prints them.
     groups: &'static str,
     /// Making a file system with this label makes an empty root.
     root_label: String,

@@ -103,7 +103,9 @@ fn install_from(
     let mut installation =
         Installation::new(machine.linux, machine.log, &found.job, targets, layout, image.digest.clone());
     installation.prepare_host().map_err(failed(unit::PARTITION))?;
+    // First: the group of another disk can be the one that an earlier run of this job made there.
     check_former(run, &disks, &installation).map_err(failed(unit::SELECT_DISK))?;
+    installation.check_groups().map_err(failed(unit::PARTITION))?;
     let outcome = carry_out(run, disks, &mut installation, source, image, found);
     if outcome.is_err()
         && let Err(reason) = installation.unmount()

@@ -202,11 +202,14 @@ fn nothing_is_written_when_disks_programs_or_sizes_do_not_fit() {
 #[test]
 fn a_volume_group_of_another_disk_with_the_same_name_is_refused_before_the_first_write() {
     let room = room(2);
-    let host = FakeHost { groups: "  rhel\n  vg0\n", ..FakeHost::new(true) };
+    let host =
+        FakeHost { groups: "  /dev/sdx2 rhel\n  /dev/sdx3 vg0 \n  /dev/sdx4\n", ..FakeHost::new(true) };
     let (step, message) = failure(room.run(&controller(layers()), &host, &mirror(), &Cut::never()));
     assert!(step == "partition.service" && message.contains("volume group vg0 too"), "{step}: {message}");
     room.assert_untouched(0);
-    let host = FakeHost { groups: "  vg0-old\n  vg00\n", ..FakeHost::new(true) };
+    // Two other names, and what is on a disk that is written.
+    let groups = "  /dev/sdx2 vg0-old\n  /dev/sdx3 vg00\n  /dev/sda2 vg0\n  /dev/sdb vg0\n";
+    let host = FakeHost { groups, ..FakeHost::new(true) };
     assert_eq!(room.run(&controller(layers()), &host, &mirror(), &Cut::never()), Outcome::Success);
 }
 
@@ -252,6 +255,33 @@ fn files(host: &FakeHost) -> Vec<(String, Vec<u8>)> {
     found
 }
 
+/// The bytes of both copies of the partition table of a disk.
+fn tables(room: &Room, index: usize) -> Vec<u8> {
+    let disk = FileDisk::open(room.path(index), 512).unwrap();
+    let mut all = Vec::new();
+    for range in Table::written(&disk) {
+        let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap()];
+        disk.read_at(range.start, &mut bytes).unwrap();
+        all.extend(bytes);
+    }
+    all
+}
+
+#[test]
+fn a_table_whose_primary_copy_is_torn_is_written_again() {
+    let http = controller(layers());
+    for (lost, recipe) in
+        [(0..34, recipe_of("sda")), (0..1, recipe_of("sda")), (1..2, mirror()), (2..3, mirror())]
+    {
+        let (room, host) = (room(3), FakeHost::new(true));
+        assert_eq!(room.run(&http, &host, &recipe, &Cut::never()), Outcome::Success);
+        let whole = tables(&room, 0);
+        FileDisk::open(room.path(0), 512).unwrap().zero(lost.start * 512..lost.end * 512).unwrap();
+        assert_eq!(room.run(&http, &host, &recipe, &Cut::never()), Outcome::Success);
+        assert!(tables(&room, 0) == whole, "sectors {lost:?}");
+    }
+}
+
 /// Cuts the power before each effect of an installation in turn, and runs the job again.
 fn cut_everywhere(recipe: &Value, disks: usize) -> usize {
     let http = controller(layers());
@@ -271,8 +301,7 @@ fn cut_everywhere(recipe: &Value, disks: usize) -> usize {
         assert_eq!(again, Outcome::Success, "after a cut before effect {effects}");
         assert_eq!(files(&host), files(&whole), "after a cut before effect {effects}");
         for index in 0..disks {
-            let table = |room: &Room| Table::read(&FileDisk::open(room.path(index), 512).unwrap()).unwrap();
-            assert_eq!(table(&room), table(&reference), "after a cut before effect {effects}");
+            assert!(tables(&room, index) == tables(&reference, index), "after a cut before effect {effects}");
         }
         room.assert_untouched(disks);
         effects += 1;
@@ -337,6 +366,10 @@ fn a_second_run_writes_to_no_disk_that_took_the_place_of_one_of_the_first() {
     assert!(step == "select-disk.service" && message.contains("sdc beside it"), "{step}: {message}");
     assert!(message.chars().count() <= 256, "{message}");
     room.assert_untouched(2);
+    // The disk that the first run wrote has the group of the layout now, and is not the other disk that must be erased.
+    let host = FakeHost { groups: "  /dev/sda3 vg0\n  /dev/sdb3 vg0\n", ..host };
+    let (step, message) = failure(room.run(&http, &host, &other, &Cut::never()));
+    assert!(step == "select-disk.service" && message.contains("sdc beside it"), "{step}: {message}");
     // Another disk for the whole system, while the first one is still there.
     let (step, message) = failure(room.run(&http, &host, &recipe_of("sdc"), &Cut::never()));
     assert!(step == "select-disk.service" && message.contains("wrote sda"), "{step}: {message}");

@@ -103,6 +103,8 @@ async fn refused_requests_are_summed_without_the_credential_and_only_administrat
         guess.post("/api/v1/jobs", &json!({})).await.refused(401, "unauthorized");
     }
     scene.admin.delete(&format!("/api/v1/tokens/{GUESS}")).await.refused(404, "unknown_token");
+    // A preview that is refused is no attempt to change something.
+    scene.admin.post("/api/v1/jobs?dry_run=true", &json!({})).await.refused(400, "validation_error");
     scene.admin.post("/api/v1/drain", &json!({})).await.expect(202);
     let place = "/api/v1/audit?action=controller.drain&limit=1000";
     scene
@@ -111,6 +113,7 @@ async fn refused_requests_are_summed_without_the_credential_and_only_administrat
         .await;
     let log = entries(&scene.admin, "").await;
     let refused: Vec<&Value> = log.iter().filter(|entry| entry["result"] != "ok").collect();
+    assert!(refused.iter().all(|entry| entry["result"] != "validation_error"), "{refused:#?}");
     let count = |action: &str| {
         let of: Vec<&&Value> = refused.iter().filter(|entry| entry["action"] == action).collect();
         assert!(of.len() <= 1, "one row per request: {of:?}");

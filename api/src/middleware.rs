@@ -57,6 +57,7 @@ async fn around(
     // Media have no route and change nothing.
     let audit = (route != "other").then(|| {
         RequestAudit::begin(&api, request.method(), &route, &segments, peer_of(request.extensions()), &id)
+            .with_query(request.uri().query())
     });
     let handler = next.run(request).instrument(span.clone());
     let mut response = match &audit {

@@ -3,7 +3,7 @@
 //! ```text
 //!   request ──> trail: source, action, target of the path ──> handler: actor, target ──> first change + entry
 //!      response 2xx, no entry yet (a change outside of the database, or none) ──> entry, durable, then the response
-//!      response 4xx ──> counted (`RefusedAttempts`); of reads only refused credentials and permissions
+//!      response 4xx ──> counted (`RefusedAttempts`); of reads and dry runs only refused credentials and permissions
 //!      response 5xx, or the client is gone ──> entry with the code
 //! ```
 //!
@@ -31,6 +31,7 @@ const DENIED: [ErrorCode; 3] = [ErrorCode::Unauthorized, ErrorCode::Forbidden, E
 pub(super) struct RequestAudit {
     trail: Arc<AuditTrail>,
     changes: bool,
+    is_dry_run: bool,
     store: Store,
     finished: bool,
 }
@@ -56,7 +57,15 @@ impl RequestAudit {
             (None, _) => entry.on("route", route),
         };
         let changes = action.is_some();
-        Self { trail: AuditTrail::new(entry, changes), changes, store: api.store().clone(), finished: false }
+        let (trail, store) = (AuditTrail::new(entry, changes), api.store().clone());
+        Self { trail, changes, is_dry_run: false, store, finished: false }
+    }
+
+    /// The same with what the query says: the refusal of a dry run, which changes nothing, is no attempt to change something.
+    pub(super) fn with_query(mut self, query: Option<&str>) -> Self {
+        let mut terms = query.into_iter().flat_map(|query| query.split('&'));
+        self.is_dry_run = terms.any(|term| matches!(term, "dry_run" | "dry_run=true" | "dry_run=1"));
+        self
     }
 
     /// The trail of the request.
@@ -78,7 +87,7 @@ impl RequestAudit {
         let code = error.map(ApiError::code);
         if status.is_client_error() {
             if let Some(code) = code
-                && (self.changes || DENIED.contains(&code))
+                && (self.changes && !self.is_dry_run || DENIED.contains(&code))
             {
                 api.refused.count(self.refusal(code));
             }

@@ -10,7 +10,7 @@
 //! Invariants: only this module decides what follows a report, wherever the step was called; every commit names the epoch and
 //! the revision that it was computed from.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,8 +31,8 @@ use super::workflow::{
     ChildRequest, Remark, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow, WorkflowRegistry,
 };
 use model::{
-    Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId,
-    Snapshot, StepName, StepRecord, class,
+    Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Phase, Position, Run, RunChange,
+    RunId, Snapshot, StepName, StepRecord, class,
 };
 use store::{Claimed, Committed, Store, StoreError, log};
 
@@ -53,7 +53,12 @@ pub(super) struct Decider {
     pub(super) interrupts: Interrupts,
     /// The outage before the start of the engine.
     pub(super) outage: OutageBefore,
+    pub(super) ends: EndObserver,
 }
+
+/// What is called with the outcome of each run that has ended, and with the time since its creation.
+#[derive(Clone, Default)]
+pub(super) struct EndObserver(pub(super) Arc<OnceLock<Box<dyn Fn(Outcome, Duration) + Send + Sync>>>);
 
 /// What a run needs next.
 enum Move {
@@ -435,7 +440,7 @@ impl Decider {
             let expected = (snapshot.run.epoch, snapshot.run.revision);
             let committed = self.store.commit(Arc::clone(&change), expected, self.terms.clock.now()).await?;
             if let Committed::Applied(run) = &committed {
-                log::outcome(&snapshot.run, run);
+                self.note_outcome(&snapshot.run, run);
             }
             match committed {
                 Committed::Applied(run) if run.lease.is_some() => {
@@ -458,6 +463,17 @@ impl Decider {
         }
         tracing::error!("the run changed too often to commit; it continues after its lease has expired");
         Ok(CommitOutcome::LeaseLost)
+    }
+
+    /// Logs how a run ended, and counts its end, after the commit.
+    pub(super) fn note_outcome(&self, before: &Run, after: &Run) {
+        log::outcome(before, after);
+        if before.phase != Phase::Ended
+            && after.phase == Phase::Ended
+            && let (Some(outcome), Some(observe)) = (after.outcome, self.ends.0.get())
+        {
+            observe(outcome, self.terms.clock.now().since(after.created_at));
+        }
     }
 
     /// Commits like [`Decider::commit`], but returns [`CommitOutcome::Conflict`] when a cancel is pending: the cancel comes first.

@@ -285,7 +285,7 @@ impl Engine {
     }
 
     fn log_outcome(&self, before: &Run, after: &Run) {
-        log::decision_span(before, self.owner()).in_scope(|| log::outcome(before, after));
+        log::decision_span(before, self.owner()).in_scope(|| self.decider().note_outcome(before, after));
     }
 
     async fn commit_change(

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-use super::decider::Decider;
+use super::decider::{Decider, EndObserver};
 use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
 use super::lease::LeaseTerms;
 use super::outage::OutageBefore;
@@ -19,7 +19,7 @@ use super::presence::QueueWorkers;
 use super::pressure::{PressureCache, PressureGauge};
 use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
-use model::{Clock, IdSource, NewRun, Pressure, Time, system_id_source};
+use model::{Clock, IdSource, NewRun, Outcome, Pressure, Time, system_id_source};
 use store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver, log};
 
 /// The longest sleep between two reads of the database.
@@ -89,8 +89,15 @@ impl Engine {
             id_source,
             interrupts: Interrupts::default(),
             outage: OutageBefore::default(),
+            ends: EndObserver::default(),
         };
         Self::of(decider, config, CANCEL_GRACE)
+    }
+
+    /// Calls `observe` for each run of any workflow that ends from now on, with its outcome and the time since its creation, after the end
+    /// is durable. An end directly before a crash is not observed. The first observer stays.
+    pub fn observe_ends(&self, observe: impl Fn(Outcome, Duration) + Send + Sync + 'static) {
+        let _ = self.inner.decider.ends.0.set(Box::new(observe));
     }
 
     fn of(decider: Decider, config: EngineConfig, cancel_grace: Duration) -> Self {

@@ -238,6 +238,7 @@ struct EventMessage {
 #[serde(rename_all = "kebab-case")]
 enum EffectMessage {
     Observed(Value),
+    Seen,
     UpdateLeft(Option<Value>),
     Learned(Value),
     Pinned(String),
@@ -429,6 +430,7 @@ impl EffectMessage {
             Effect::ServerObserved { serial, observed } => {
                 own(serial).then(|| Self::Observed(observed.clone()))
             }
+            Effect::ServerSeen { serial } => own(serial).then_some(Self::Seen),
             Effect::ServerUpdateLeft { serial, update } => {
                 own(serial).then(|| Self::UpdateLeft(update.clone()))
             }
@@ -459,6 +461,7 @@ impl EffectMessage {
         let serial = server.cloned().ok_or_else(|| MessageRefused("the run has no server".to_owned()))?;
         Ok(match self {
             Self::Observed(observed) => Effect::ServerObserved { serial, observed },
+            Self::Seen => Effect::ServerSeen { serial },
             Self::UpdateLeft(update) => Effect::ServerUpdateLeft { serial, update },
             Self::Learned(learned) => Effect::ServerLearned { serial, learned },
             Self::Pinned(fingerprint) => {

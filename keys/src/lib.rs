@@ -89,15 +89,20 @@ impl Held {
 pub struct MasterKeySource(Held);
 
 impl MasterKeySource {
-    /// Reads the key file of these settings, which is made at the first start. `given` is the ring of the setting `MASTER_KEY`.
+    /// Reads the key file of these settings, which is made at the first start, before the database. `given` is the ring of the setting
+    /// `MASTER_KEY`.
     ///
     /// # Errors
-    /// When the file cannot be read or made.
+    /// When the file cannot be read or made, and when it is gone while the database exists: a new key would open nothing of it.
     pub fn open(settings: &Settings, given: Option<KeyRing>) -> Result<Self, MasterKeyError> {
         if let Some(ring) = given {
             return Ok(Self(Held { ring, source: Source::Setting }));
         }
         let path = settings.master_key_file();
+        let has_database = std::fs::metadata(&settings.db_path).is_ok_and(|file| file.len() > 0);
+        if has_database && KeyRing::load(&path)?.is_none() {
+            return Err(MasterKeyError::Lost { path, database: settings.db_path.clone() });
+        }
         let ring = KeyRing::load_or_create(&path)?;
         Ok(Self(Held { ring, source: Source::File(path) }))
     }

@@ -52,9 +52,17 @@ impl Keys {
             }
         }
         *pass = Pass::default();
-        let checked = self.prove_unused(&store.sealed_counts().await?)?;
+        let counts = store.sealed_counts().await?;
+        let checked = self.prove_unused(&counts)?;
         let mut view = self.master_view(from, RotationState::Ended, resealed);
         view.checked = Some(checked);
+        let (foreign, keys) = foreign_records(&counts, &view.key_id);
+        if foreign > 0 {
+            view.next_action = Some(format!(
+                "{foreign} records name the master key {keys}, which this installation does not have, and cannot be read: add that key as a \
+                 further line of the key file and restart the controller, or enter the credentials again"
+            ));
+        }
         if matches!(self.master.source, Source::Setting) {
             let text =
                 "no record names a former version; remove them from MASTER_KEY and restart the controller";
@@ -127,6 +135,16 @@ impl Keys {
     }
 }
 
+/// The number of records that name another key than the one in force, and those keys.
+fn foreign_records(counts: &[SealedCount], in_force: &str) -> (u64, String) {
+    let foreign: Vec<&SealedCount> =
+        counts.iter().filter(|count| !count.key.is_empty() && count.key != in_force).collect();
+    let mut keys: Vec<&str> = foreign.iter().map(|count| count.key.as_str()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    (foreign.iter().map(|count| count.records).sum(), keys.join(", "))
+}
+
 async fn append(store: &Store, event: NewEvent, now: Time) -> Result<(), RotateError> {
     Ok(store.append(None, None, vec![event.by("controller")], now).await?)
 }
@@ -148,6 +166,7 @@ mod tests {
         // A record of a version that was lost long ago says nothing about this one.
         let others = [count(&new, 3), count("", 1), count("0000000000000000", 1)];
         assert_eq!(keys.prove_unused(&others).unwrap(), 5);
+        assert_eq!(foreign_records(&others, &new), (1, "0000000000000000".to_owned()));
         let why = keys.prove_unused(&[count(&new, 3), count(&old, 1)]).unwrap_err();
         assert!(why.to_string().contains("1 in servers.bmc_password"), "{why}");
     }

@@ -13,8 +13,9 @@ pub(super) async fn open(store: &Store, now: Time) -> Result<KeyRing, RotateErro
     let first = stored(&KeyVersion::random(Some(now.timestamp()))?, now);
     let versions = match store.signing_keys(first.clone()).await {
         Err(StoreError::Corrupt { .. }) => {
-            tracing::warn!(
-                "the signing key was sealed with another master key; another one is made, and issued tokens end"
+            tracing::error!(
+                "the database was sealed with another master key: credentials and recipes of it cannot be read until that key is put \
+                 back as a further line of the key file, or they are entered again; another signing key is made, and issued tokens end"
             );
             store.reset_signing_keys(first.clone()).await?;
             vec![first]
@@ -103,6 +104,25 @@ mod tests {
     use settings::{Settings, Sources};
 
     #[tokio::test]
+    async fn no_new_key_is_made_beside_a_database_whose_key_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings::load(&Sources {
+            flags: vec![("STORAGE_ROOT".to_owned(), folder.path().display().to_string())],
+            environment: &|_| None,
+            variables: Vec::new(),
+            file: None,
+        })
+        .unwrap();
+        drop(MasterKeySource::open(&settings, None).unwrap());
+        drop(Store::open(&settings.db_path, "2026-01-01T00:00:00Z".parse().unwrap()).unwrap());
+        drop(MasterKeySource::open(&settings, None).unwrap());
+        std::fs::remove_file(settings.master_key_file()).unwrap();
+        let refused = MasterKeySource::open(&settings, None).unwrap_err().to_string();
+        assert!(refused.contains("put the copy of the key file back"), "{refused}");
+        assert!(!settings.master_key_file().exists());
+    }
+
+    #[tokio::test]
     async fn the_former_signing_key_is_accepted_as_long_as_a_url_that_it_signed() {
         let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
         for (ttl, overlap) in [("30m", SIGNING_OVERLAP), ("1d", Duration::from_secs(86_400))] {
@@ -117,8 +137,8 @@ mod tests {
                 file: None,
             })
             .unwrap();
-            let store = Store::open(&settings.db_path, now).unwrap();
             let master = MasterKeySource::open(&settings, None).unwrap();
+            let store = Store::open(&settings.db_path, now).unwrap();
             let keys = Keys::open(&settings, master, &store, now).await.unwrap();
             let former = keys.signing().in_force().id.to_string();
             let rotated = keys.rotate_signing(&former, &store, now).await.unwrap();

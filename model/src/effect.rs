@@ -66,6 +66,11 @@ pub enum Effect {
         /// The observed capabilities.
         observed: Value,
     },
+    /// The BMC of a server responded as the one of this server; the revision of the server stays.
+    ServerSeen {
+        /// The serial number of the server.
+        serial: Serial,
+    },
     /// The update that a run leaves to the BMC of a server, beside what was observed; the revision of the server stays.
     ServerUpdateLeft {
         /// The serial number of the server.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::medium_image::MediumImage;
 use bmc::{BmcServices, Unavailable};
 use media::{Library, MediaGrants, SeedOfRun};
-use model::{Outcome, RunId, Snapshot, StepName};
+use model::{RunId, Snapshot, StepName};
 use recipe::RecipeSchemas;
 use secrets::TokenSeeds;
 
@@ -33,8 +33,6 @@ pub trait OsImages: Send + Sync {
 pub trait ProvisionMetrics: Send + Sync {
     /// Counts a task image that was planned and hashed.
     fn image_built(&self, took: Duration, size: u64);
-    /// Counts the end of a job.
-    fn job_ended(&self, outcome: Outcome, took: Duration);
 }
 
 /// Returns the certificates that machines trust to reach the controller by https, in PEM.

@@ -125,7 +125,6 @@ impl GrantStore for Stubs {
 
 impl ProvisionMetrics for Stubs {
     fn image_built(&self, _: Duration, _: u64) {}
-    fn job_ended(&self, _: Outcome, _: Duration) {}
 }
 
 fn server(now: Time) -> Server {

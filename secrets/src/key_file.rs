@@ -220,14 +220,26 @@ pub enum MasterKeyError {
     },
     /// The file does not contain 64 hex digits.
     #[error(
-        "the key file {path:?} ({length} bytes) does not contain 64 hex digits; restore it from a backup, or \
-         move it away: then shoal creates a new key and all sealed credentials must be entered again"
+        "the key file {path:?} ({length} bytes) does not contain 64 hex digits; put its copy back. If the key is lost, make \
+         a new one with: openssl rand -hex 32; then every sealed credential must be entered again"
     )]
     FileNotAKey {
         /// The key file.
         path: PathBuf,
         /// The size of the file in bytes; at most 4096 are counted.
         length: usize,
+    },
+    /// The key of a database that exists is gone.
+    #[error(
+        "there is no key file {path:?}, and what the database {database:?} has sealed (BMC passwords, recipes, signing key) opens with \
+         its former key only; put the copy of the key file back: it is in no backup of shoal. If the key is lost, make a new \
+         one with: (umask 077; openssl rand -hex 32 > {path:?}); then every sealed credential must be entered again"
+    )]
+    Lost {
+        /// The key file.
+        path: PathBuf,
+        /// The database.
+        database: PathBuf,
     },
     /// The text is not 64 hex digits.
     #[error(

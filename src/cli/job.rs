@@ -469,7 +469,7 @@ fn list(jobs: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
             part("/failed_step"),
             part("/created_at"),
             part("/last_update"),
-            part("/deadline_at"),
+            deadline(job),
             part("/batch"),
         ]
     };
@@ -521,6 +521,11 @@ fn show_event(event: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json { output.row(event) } else { output.line(timeline::line(event)) }
 }
 
+/// The deadline of a job that has no outcome yet: later the field is the limit of its cleanup.
+fn deadline(job: &Value) -> String {
+    if job["outcome"].is_null() { text(job, "/deadline_at") } else { String::new() }
+}
+
 /// Shows a job.
 fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let part = |pointer: &str| text(job, pointer);
@@ -565,7 +570,7 @@ fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("labels", part("/labels")),
         ("created", part("/created_at")),
         ("changed", part("/last_update")),
-        ("deadline", part("/deadline_at")),
+        ("deadline", deadline(job)),
     ])?;
     let steps = job["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     if steps.is_empty() {

@@ -186,8 +186,16 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
-    // Images, their files and installed systems are for others and have the modes that their user chose.
-    if !matches!(command, Command::Iso(_) | Command::Completions(_) | Command::Man(_) | Command::Agent(_)) {
+    // Images, their files, installed systems and the files of a monitoring are for others and have the modes that their user chose.
+    let is_for_others = matches!(
+        command,
+        Command::Iso(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Dashboards(_)
+            | Command::Agent(_)
+    );
+    if !is_for_others {
         ::controller::app::make_private();
     }
     match command {

@@ -48,15 +48,16 @@ impl Store {
         let (serial, card) = (serial.clone(), to_json(OPERATION, card)?);
         self.writer
             .write(OPERATION, move |connection| {
-                execute(
+                let kept = execute(
                     connection,
                     OPERATION,
                     "INSERT INTO server_observed (serial, card, probed_at)
                      SELECT serial, ?3, ?4 FROM servers WHERE serial = ?1 AND revision = ?2
                      ON CONFLICT (serial) DO UPDATE SET card = excluded.card, probed_at = excluded.probed_at",
                     params![serial.as_str(), revision, card, now.to_string()],
-                )
-                .map(drop)
+                )?;
+                // A card of another address, which the server no longer has, says nothing about this one.
+                if kept == 0 { Ok(()) } else { super::servers::seen(connection, &serial, now) }
             })
             .await
     }

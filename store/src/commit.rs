@@ -374,6 +374,7 @@ pub(super) fn apply_effects(
             Effect::ServerObserved { serial, observed } => {
                 super::servers::observed(connection, serial, Some(observed), now)?;
             }
+            Effect::ServerSeen { serial } => super::servers::seen(connection, serial, now)?,
             Effect::ServerUpdateLeft { serial, update } => {
                 super::servers::update_left(connection, serial, update.as_ref())?;
             }

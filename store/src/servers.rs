@@ -548,9 +548,14 @@ pub(super) fn observed(
          END",
         params![serial.as_str(), observed],
     )?;
+    seen(connection, serial, now)
+}
+
+/// Writes when the BMC of a server responded last.
+pub(super) fn seen(connection: &Connection, serial: &Serial, now: Time) -> Result<(), StoreError> {
     execute(
         connection,
-        OPERATION,
+        "write when a BMC responded",
         "UPDATE servers SET last_seen = ?2 WHERE serial = ?1",
         params![serial.as_str(), now.to_string()],
     )

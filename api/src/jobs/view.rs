@@ -55,7 +55,7 @@ pub(crate) struct JobView<'a> {
     /// When the job changed last.
     #[schemars(with = "types::Timestamp")]
     last_update: Time,
-    /// When the job fails if it has not ended.
+    /// When the job fails if it has not ended; with an outcome, when its cleanup is given up.
     #[schemars(with = "types::Timestamp")]
     deadline_at: Time,
     /// The `$id` of the recipe schema; null for a job that installs nothing, as are the following fields of images.

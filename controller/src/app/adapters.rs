@@ -14,9 +14,7 @@ use access::auth::{
 use bmc::power::power_on_permit;
 use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
 use media::{GrantStore, GrantStoreUnavailable};
-use model::{
-    Clock, GrantReads, NewEvent, Outcome, PullGrant, Serial, Server, StoredGrant, Time, error_chain,
-};
+use model::{Clock, GrantReads, NewEvent, PullGrant, Serial, Server, StoredGrant, Time, error_chain};
 use provision::{MediumImage, OsImages, ProvisionMetrics};
 use secrets::{ColumnSeal, Key, MasterKey};
 use store::{SealPurpose, Store, StoreError, StoredToken, TextSeal};
@@ -337,16 +335,12 @@ impl redfish::Observer for RedfishMetrics {
     }
 }
 
-/// Counts built images and ended jobs.
+/// Counts built images.
 pub(super) struct JobMetrics(pub(super) Arc<Metrics>);
 
 impl ProvisionMetrics for JobMetrics {
     fn image_built(&self, took: Duration, size: u64) {
         self.0.iso_built(took, size);
-    }
-
-    fn job_ended(&self, outcome: Outcome, took: Duration) {
-        self.0.job_ended(outcome.as_str(), took);
     }
 }
 

@@ -147,6 +147,8 @@ impl Controller {
                 grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
             },
         );
+        let ended_jobs = Arc::clone(&metrics);
+        engine.observe_ends(move |outcome, took| ended_jobs.job_ended(outcome.as_str(), took));
         let (beacons, said) = os_medium::beacons();
         services.grants.set_beacon_listener(Arc::new(beacons));
         tokio::spawn(os_medium::deliver(engine.clone(), said, stop.clone()));

@@ -77,6 +77,18 @@ const MAX_IMAGE: u64 = 64 << 30;
 /// How long workers, connections and the audit writer may take to end at stop, each.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// What to look at when an address cannot be listened on.
+fn listen_hint(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        std::io::ErrorKind::AddrInUse => "another program uses it",
+        std::io::ErrorKind::AddrNotAvailable => "no interface of this host has the address",
+        std::io::ErrorKind::PermissionDenied => {
+            "a port below 1024 needs a right: use shoal.socket, or give CAP_NET_BIND_SERVICE"
+        }
+        _ => "check the address",
+    }
+}
+
 /// Why the controller did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -158,8 +170,8 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// The address is in use, or no interface of this host has it.
-    #[error("listen on {address}; is another program using it?")]
+    /// The address is in use, no interface of this host has it, or a low port needs a right.
+    #[error("listen on {address}; {}", listen_hint(source))]
     Listen {
         /// The address.
         address: SocketAddr,

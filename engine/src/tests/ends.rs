@@ -35,6 +35,23 @@ async fn cancel_of_a_queued_run_never_starts_it() {
     was_cancelled(&kit, id).await;
 }
 
+#[tokio::test]
+async fn each_run_that_ends_is_observed_once_with_its_outcome() {
+    let kit = Kit::new();
+    let observed = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&observed);
+    kit.engine.observe_ends(move |outcome, _took| seen.lock().unwrap().push(outcome));
+    kit.script("bad", [Act::Fail]);
+    kit.start("drill", &["a"]).await;
+    kit.start("tiny", &["bad"]).await;
+    let queued = kit.start("drill", &["c"]).await;
+    cancel(&kit, queued).await;
+    kit.run_until_idle().await;
+    let mut outcomes: Vec<&str> = observed.lock().unwrap().iter().map(|outcome| outcome.as_str()).collect();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, ["cancelled", "failed", "succeeded"]);
+}
+
 /// A regression of the soak: the response to the first cancel was lost in a crash, and the second cancel was refused as too late.
 #[tokio::test]
 async fn a_repeated_cancel_is_accepted_and_changes_nothing() {

@@ -91,6 +91,7 @@ fn reports() -> Vec<StepReport> {
         Effect::ServerObserved { serial: serial(), observed: json!({ "power": "On" }) },
         Effect::ServerUpdateLeft { serial: serial(), update: Some(json!({ "what": "bios 2.19" })) },
         Effect::ServerUpdateLeft { serial: serial(), update: None },
+        Effect::ServerSeen { serial: serial() },
         Effect::ServerLearned { serial: serial(), learned: json!({ "slots": 2 }) },
         Effect::ServerPinned { serial: serial(), fingerprint: "ab".repeat(32) },
         Effect::ServerHardwareRead { serial: serial(), hardware: json!({ "cpus": 2 }) },

@@ -349,20 +349,12 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
     let run = context.snapshot.run.id;
     services.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
     let grants = services.grants.clone();
-    let metrics = Arc::clone(&services.metrics);
-    let outcome = context.snapshot.run.outcome;
-    let took = context.now().since(context.snapshot.run.created_at);
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
     let pending = record_pending(&context.snapshot, server.as_ref().map_or(&[], pending_slots));
     if pending.is_some() || touched(&context.snapshot) {
         report = report.effect(Effect::CleanupPending { serial, pending });
     }
-    report.then = Some(AfterCommit(Arc::new(move || {
-        grants.end(run);
-        if let Some(outcome) = outcome {
-            metrics.job_ended(outcome, took);
-        }
-    })));
+    report.then = Some(AfterCommit(Arc::new(move || grants.end(run))));
     Ok(report)
 }
 

@@ -194,6 +194,15 @@ async fn observations_of_a_server_never_change_its_revision() {
     let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();
     assert_eq!((seen.revision, seen.last_seen), (1, Some(at(2))));
     assert_eq!((seen.observed, seen.pending_cleanup), (Some(json!({ "model": "X" })), Some(pending)));
+    let claimed = kit.store.snapshot(id).await.unwrap().unwrap();
+    let mut change = RunChange::of(claimed.run.clone());
+    change.effects = vec![Effect::ServerSeen { serial: serial("A") }];
+    kit.commit(change, &claimed.run, at(3)).await;
+    assert_eq!(kit.store.server(&serial("A")).await.unwrap().unwrap().last_seen, Some(at(3)));
+    kit.store.keep_card(&serial("A"), 1, &json!({}), at(4)).await.unwrap();
+    kit.store.keep_card(&serial("A"), 2, &json!({}), at(5)).await.unwrap();
+    let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();
+    assert_eq!((seen.revision, seen.last_seen), (1, Some(at(4))), "a card of another revision is not kept");
     let before = kit.store.events(EventFilter { limit: 100, ..EventFilter::default() }).await.unwrap().len();
     assert_eq!(before, 2, "one event each from the registration and the creation");
 }

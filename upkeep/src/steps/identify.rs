@@ -10,7 +10,7 @@ use super::super::order::UpkeepAction;
 use bmc::updates::{self, LeftOver};
 use bmc::{from_redfish, identity};
 use engine::{StepContext, StepError, StepReport};
-use model::{NewEvent, StepName};
+use model::{Effect, NewEvent, StepName};
 
 pub(crate) async fn run(
     step: &StepName,
@@ -31,10 +31,12 @@ pub(crate) async fn run(
     let was = discovery.system.power_state;
     let model = discovery.system.model.clone().unwrap_or_else(|| "unknown model".to_owned());
     let message = format!("{model}, host {was:?}");
+    let seen = Effect::ServerSeen { serial };
     let found = Identified { bmc_address: connected.server.bmc_address.clone(), discovery, was };
     let mut report = StepReport::done()
         .with_output(json!(found))
-        .event(NewEvent::info("redfish.discovered", message).with(json!({ "power": was })));
+        .event(NewEvent::info("redfish.discovered", message).with(json!({ "power": was })))
+        .effect(seen);
     report.events.extend(unverified);
     Ok(connected.report(cleared.report(report)))
 }

@@ -33,6 +33,15 @@ pub enum BackupError {
         /// The database file.
         path: PathBuf,
     },
+    /// Whether there is a database cannot be said.
+    #[error("look at the database {}; run this as the user of the controller, or as root", path.display())]
+    UnreadableData {
+        /// The database file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
     /// The directory is not a complete backup of a known form.
     #[error("{} is not a backup that this program can read: {reason}", path.display())]
     NotABackup {

@@ -62,9 +62,11 @@ pub fn back_up(
 }
 
 fn require_data(settings: &Settings) -> Result<(), BackupError> {
-    match settings.db_path.exists() {
-        true => Ok(()),
-        false => Err(BackupError::NoData { path: settings.db_path.clone() }),
+    let path = || settings.db_path.clone();
+    match settings.db_path.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(BackupError::NoData { path: path() }),
+        Err(source) => Err(BackupError::UnreadableData { path: path(), source }),
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) struct OverviewView {
     succeeded: u64,
     /// Jobs that have not ended, by state.
     open: Vec<OpenJobs>,
-    /// Jobs that failed in the last 24 hours and that no newer job of the server has followed, by class and step; the largest
+    /// Jobs that failed in the last 24 hours and that no newer job of the server has followed, by cause; the largest
     /// group first.
     failures: Vec<FailedJobs>,
     /// Held jobs by the class of the hold.

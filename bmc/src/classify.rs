@@ -125,7 +125,7 @@ pub(super) fn next_action(error: &RedfishError) -> String {
         ErrorKind::Unreachable {
             problem: TransportErrorKind::Resolve | TransportErrorKind::Refused, ..
         } => {
-            format!("{next}: `shoal server update {SERIAL} --bmc-address …`")
+            format!("{next}: `shoal server update {SERIAL} --bmc-address … --bmc-password-stdin`")
         }
         _ => next.to_owned(),
     }
@@ -272,6 +272,9 @@ mod tests {
         assert!(denied.ends_with("`shoal server update XF-7 --bmc-password-stdin`"), "{denied}");
         let nowhere =
             action(ErrorKind::Unreachable { problem: TransportErrorKind::Resolve, detail: String::new() });
-        assert!(nowhere.ends_with("`shoal server update XF-7 --bmc-address …`"), "{nowhere}");
+        assert!(
+            nowhere.ends_with("`shoal server update XF-7 --bmc-address … --bmc-password-stdin`"),
+            "{nowhere}"
+        );
     }
 }

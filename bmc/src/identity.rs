@@ -35,7 +35,9 @@ pub fn verify(
                 server.bmc_address,
                 discovery.system.shown_serial().unwrap_or("?"),
             ),
-            format!("correct the address with `shoal server update {serial} --bmc-address …`"),
+            format!(
+                "correct the address with `shoal server update {serial} --bmc-address … --bmc-password-stdin`"
+            ),
         )),
         SerialMatch::Unknown if server.allow_unverified_serial => Ok(Some(NewEvent::warn(
             "redfish.serial-unverified",
@@ -46,7 +48,7 @@ pub fn verify(
                 "the BMC at {} shows no serial, so it cannot be verified that it is {serial}",
                 server.bmc_address
             ),
-            format!("if you are sure: `shoal server update {serial} --allow-unverified-serial`"),
+            format!("if you are sure: `shoal server update {serial} --allow-unverified-serial true`"),
         )),
     }
 }

@@ -250,7 +250,9 @@ fn serial(diagnostics: &mut Diagnostics, facts: &BmcFacts, target: &ProbeTarget<
             "serial",
             CheckStatus::Fail,
             format!("this is another machine: the BMC shows {shown}, {expected} is registered"),
-            format!("correct the address: `shoal server update {expected} --bmc-address …`"),
+            format!(
+                "correct the address: `shoal server update {expected} --bmc-address … --bmc-password-stdin`"
+            ),
         ),
         SerialMatch::Unknown => diagnostics.add(
             "serial",

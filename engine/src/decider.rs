@@ -58,7 +58,9 @@ pub(super) struct Decider {
 
 /// What is called with the outcome of each run that has ended, and with the time since its creation.
 #[derive(Clone, Default)]
-pub(super) struct EndObserver(pub(super) Arc<OnceLock<Box<dyn Fn(Outcome, Duration) + Send + Sync>>>);
+pub(super) struct EndObserver(pub(super) Arc<OnceLock<ObserveEnd>>);
+/// A function that is called with the end of a run.
+type ObserveEnd = Box<dyn Fn(Outcome, Duration) + Send + Sync>;
 
 /// What a run needs next.
 enum Move {

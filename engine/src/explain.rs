@@ -28,6 +28,8 @@ use model::{
 };
 use store::{QueuePosition, StoreError, UsualDuration};
 
+/// A run that is due for less than this time is in no trouble: its worker is about to begin.
+const FREE_SOON: Duration = Duration::from_secs(20);
 /// A step that has run for less is not compared with former runs.
 const COMPARED_AFTER: Duration = Duration::from_secs(30);
 
@@ -182,14 +184,21 @@ pub fn explain(
     if let Some(restoration) = &blockers.restored {
         return restored(run, restoration);
     }
-    match (run.phase, &run.hold, &run.lease, &run.wait) {
-        (Phase::Ended, ..) => ended(snapshot),
+    let mut explanation = match (run.phase, &run.hold, &run.lease, &run.wait) {
+        (Phase::Ended, ..) => return ended(snapshot),
         (_, Some(hold), ..) => held(run, hold),
         (_, _, Some(lease), _) => leased(snapshot, workflow, lease, now),
         (_, _, _, Some(wait)) if wait.reason == RETRY => retrying(snapshot, workflow, wait),
         (_, _, _, Some(wait)) => waiting(run, workflow, wait, blockers),
-        _ => unclaimed(run, workflow, blockers),
+        _ => unclaimed(run, workflow, blockers, now),
+    };
+    // What the cleanup waits for must not hide why the job ended.
+    if let (Some(outcome), Some(failure)) = (run.outcome, &run.failure) {
+        let (outcome, cleanup) = (outcome.as_str(), &explanation.summary);
+        explanation.summary =
+            format!("{outcome} at {}: {}; in cleanup: {cleanup}", failure.step, failure.summary);
     }
+    explanation
 }
 
 fn of(run: &Run, condition: Condition, since: Time) -> Explanation {
@@ -240,12 +249,19 @@ fn restored(run: &Run, restoration: &Restoration) -> Explanation {
     let server = run.server.as_ref().map_or("SERIAL", |serial| serial.as_str());
     let (phase, at) =
         (run.phase.as_str(), run.step.as_ref().map_or(String::new(), |step| format!(" at {step}")));
-    Explanation {
-        reason: Some("restored".to_owned()),
-        summary: format!(
+    let summary = if run.created_at > *as_of {
+        format!(
+            "{reason}; {server} is not released, and this job, which is newer than the restored data, starts after its release"
+        )
+    } else {
+        format!(
             "{reason}; the data ends at {as_of}, when the run was {phase}{at}, and nothing is known of what happened since: \
              nothing is sent to {server} until an operator releases it"
-        ),
+        )
+    };
+    Explanation {
+        reason: Some("restored".to_owned()),
+        summary,
         // Not claimed, also not at its deadline.
         deadline: None,
         next_check: None,
@@ -413,7 +429,7 @@ fn blocked(workflow: Option<&dyn Workflow>, queue: &QueuePosition) -> String {
     )
 }
 
-fn unclaimed(run: &Run, workflow: Option<&dyn Workflow>, blockers: &Blockers) -> Explanation {
+fn unclaimed(run: &Run, workflow: Option<&dyn Workflow>, blockers: &Blockers, now: Time) -> Explanation {
     if let Some(gate) = &blockers.gate {
         return gated(run, gate);
     }
@@ -435,15 +451,20 @@ fn unclaimed(run: &Run, workflow: Option<&dyn Workflow>, blockers: &Blockers) ->
         };
     }
     let (condition, since, summary) = match run.phase {
-        Phase::Queued => (Condition::Queued, run.created_at, "accepted; no worker has been free yet"),
-        _ => (Condition::Due, run.progress_at, "ready to continue; no worker has been free yet"),
+        Phase::Queued => (Condition::Queued, run.created_at, "accepted"),
+        _ => (Condition::Due, run.progress_at, "ready to continue"),
+    };
+    let (worker, next_action) = match now.since(since) < FREE_SOON {
+        true => ("the next free worker takes it", "nothing"),
+        false => (
+            "no worker has been free yet",
+            "check /readyz; raise WORKER_CONCURRENCY if many runs wait for a worker; a higher priority goes first",
+        ),
     };
     Explanation {
-        summary: summary.to_owned(),
+        summary: format!("{summary}; {worker}"),
         ends_by: format!("the next free worker of the queue {:?}", run.queue),
-        next_action:
-            "check /readyz; raise WORKER_CONCURRENCY if many runs wait for a worker; a higher priority goes first"
-                .to_owned(),
+        next_action: next_action.to_owned(),
         ..of(run, condition, since)
     }
 }
@@ -476,8 +497,11 @@ fn gated(run: &Run, gate: &Gate) -> Explanation {
             ),
             BatchStopReason::Stopped => (
                 format!(
-                    "batch {batch} has stopped after {} failed jobs: no further job of it starts",
-                    stop.failures
+                    "batch {batch} has stopped after {}: no further job of it starts",
+                    match stop.failures {
+                        1 => "1 failed job".to_owned(),
+                        failures => format!("{failures} failed jobs"),
+                    }
                 ),
                 "an operator's decision to continue or cancel the batch".to_owned(),
                 format!(

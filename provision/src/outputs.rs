@@ -152,8 +152,12 @@ pub(super) struct BootLook {
     pub(super) look_at: Option<Time>,
     /// The second way to boot, once it is chosen.
     pub(super) second_way: Option<SecondWay>,
-    /// Since when each look has seen the host off. Only for a machine without a network.
+    /// Since when each look has seen the host off.
     pub(super) off_since: Option<Time>,
+    /// Whether the machine was looked at while it installs.
+    pub(super) observed: bool,
+    /// Whether a look has found that a slot lost its medium.
+    pub(super) media_lost: bool,
 }
 
 /// The second way to boot.

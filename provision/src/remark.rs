@@ -19,6 +19,7 @@ use model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepName};
 use super::media_report;
 use super::names;
 use super::outputs::{Discovered, Validated};
+use super::report::SIGNAL;
 use super::second_way;
 use super::slot_refusals::{REPEATED_STEPS, describe_all, refused_attempts};
 use super::steps::slot_fallbacks;
@@ -62,6 +63,12 @@ fn refused_plans(snapshot: &Snapshot) -> Option<Remark> {
     (!refused.is_empty()).then_some(Remark { facts, next_action: None })
 }
 
+/// Returns what the machine has reported at its end, if it has.
+fn reported(snapshot: &Snapshot) -> Option<&str> {
+    let report = snapshot.signals.iter().find(|signal| signal.name == SIGNAL)?;
+    report.payload.get("status")?.as_str()
+}
+
 /// Returns whether the machine booted, as the reads of the media show it. `reports`: the machine is expected to report.
 fn boot(snapshot: &Snapshot, reports: bool) -> Option<Remark> {
     let powered_on = second_way::powered_on_at(snapshot)?;
@@ -82,6 +89,10 @@ fn boot(snapshot: &Snapshot, reports: bool) -> Option<Remark> {
             ),
             "check the machine's console: did it stop in its self-test, boot from disk, or refuse the medium (Secure Boot, boot mode)?"
                 .to_owned(),
+        ),
+        Some(_) if let Some(status) = reported(snapshot) => (
+            format!("the machine booted from the media and has reported {status}"),
+            "the job ends with this report when it goes on: `shoal job resume` if it is held".to_owned(),
         ),
         Some(last) => {
             let silent = if reports { " and has not reported" } else { "" };

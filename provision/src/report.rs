@@ -22,16 +22,22 @@ use super::former_disk;
 use super::reachable::{self, Reach};
 use super::report_outcome::{ReportOutcome, started};
 use engine::{Engine, SignalDelivery, SignalError};
-use model::{Effect, Job, NewEvent, Outcome};
+use model::{Effect, Job, NewEvent, Outcome, cut_middle};
 
 /// The signal that carries a report.
 pub(super) const SIGNAL: &str = "report";
 /// The signal that records that the machine has reported progress. No wait ends by it.
 pub(super) const PROGRESS: &str = "progress";
+/// The event of a report after the end of its job.
+const LATE: &str = "report.late";
+/// So many last events are looked at for an earlier delivery of a late report.
+const LATE_LOOK: u32 = 20;
 /// The unit that chooses the disk, before the first write.
 const SELECT_DISK: &str = "select-disk.service";
-/// Reported names and messages are cut to this number of characters.
+/// Reported names are cut to this number of characters.
 const MAX_TEXT: usize = 256;
+/// Of a longer message the beginning and the end stay: the end names the cause.
+const MAX_MESSAGE: usize = 1000;
 /// Of a reported log this number of bytes at its end is stored.
 const MAX_LOG: usize = 16 * 1024;
 /// The largest inventory that is stored, in bytes of its JSON.
@@ -147,16 +153,20 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
         consoles: Option<Value>,
     }
     let body: Body = serde_json::from_slice(body).map_err(|why| ReportError::NotJson(why.to_string()))?;
-    let cut = |text: String| {
-        let clean: String = text.chars().filter(|c| !c.is_control()).collect();
-        // Before the text is cut, so that no part of the secret stays.
-        without(&clean, secret).chars().take(MAX_TEXT).collect::<String>()
+    // Before the text is cut, so that no part of the secret stays.
+    let clean = |text: String| {
+        let printed: String = text.chars().filter(|c| !c.is_control()).collect();
+        without(&printed, secret).to_string()
     };
+    let cut = |text: String| clean(text).chars().take(MAX_TEXT).collect::<String>();
     let filled = |text: Option<String>| text.map(cut).filter(|text| !text.is_empty());
     let details = Details {
         job_id: filled(body.job_id),
         delivery_id: filled(body.delivery_id),
-        message: filled(body.message),
+        message: body
+            .message
+            .map(|text| cut_middle(&clean(text), MAX_MESSAGE).into_owned())
+            .filter(|text| !text.is_empty()),
         class: filled(body.class.as_ref().and_then(Value::as_str).map(str::to_owned)),
         log: body
             .log
@@ -416,8 +426,17 @@ impl InstallReport {
             return Ok(ReportOutcome::NotStarted);
         };
         let event = event.by(by);
+        let has_report = snapshot.signals.iter().any(|signal| signal.name == SIGNAL);
+        if let Some(outcome) = job.run.outcome.filter(|_| !has_report) {
+            // Nothing was reported before: the deadline, an operator or an observation ended the job.
+            record_late(engine, job, &late_report(outcome, &payload), by).await?;
+            let implied = implied_by(outcome);
+            return Ok(match implied == status {
+                true => ReportOutcome::Duplicate,
+                false => ReportOutcome::Contradiction { first: implied.to_owned() },
+            });
+        }
         let first = match job.run.outcome {
-            // The job has an outcome, by a report or without one (deadline, operator): no report is accepted.
             Some(outcome) => implied_by(outcome).to_owned(),
             None => match engine.deliver(snapshot, SIGNAL, "", payload, vec![event], effects).await? {
                 SignalDelivery::Stored(run)
@@ -444,6 +463,35 @@ impl InstallReport {
         engine.store().append(Some(id), job.run.server.clone(), vec![event], engine.clock().now()).await?;
         Ok(ReportOutcome::Contradiction { first })
     }
+}
+
+/// Says what a machine reported after its job had ended without a report.
+fn late_report(outcome: Outcome, payload: &Value) -> String {
+    let text = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
+    let ended = outcome.as_str();
+    if text("status") == "success" {
+        return format!("the maintenance OS reported success after the job was {ended}: the disk is written");
+    }
+    let reason = match text("message") {
+        "" => String::new(),
+        message => format!(": {message}"),
+    };
+    format!(
+        "the maintenance OS reported a failure of {} after the job was {ended}{reason}",
+        text("failed_step")
+    )
+}
+
+/// Writes the event of a late report, once: the machine repeats it until it is acknowledged.
+async fn record_late(engine: &Engine, job: &Job, message: &str, by: &str) -> Result<(), SignalError> {
+    let known = engine.store().last_events(job.run.id, LATE_LOOK).await?;
+    if known.iter().any(|event| event.kind == LATE && event.message == message) {
+        return Ok(());
+    }
+    let event = NewEvent::warn(LATE, message.to_owned()).by(by);
+    let now = engine.clock().now();
+    engine.store().append(Some(job.run.id), job.run.server.clone(), vec![event], now).await?;
+    Ok(())
 }
 
 /// Returns the report status that corresponds to an outcome.

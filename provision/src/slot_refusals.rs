@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use bmc::slots::{RefusedPlan, SlotChoice, SlotRefusal};
-use model::{Snapshot, StepName, StepRecord, Time};
+use model::{Snapshot, StepName, StepRecord, Time, cut_middle};
 
 use super::names;
 use super::outputs::{Discovered, SlotFallback};
@@ -35,7 +35,7 @@ impl RefusedAttempt {
     /// Returns plan, slot, image, the BMC's message, and whether the BMC had read the image.
     pub(super) fn describe(&self) -> String {
         let SlotRefusal { slot_id, words, .. } = &self.plan.refusal;
-        let words: String = words.chars().take(MAX_WORDS).collect();
+        let words = cut_middle(words, MAX_WORDS);
         let read = match self.bytes_read {
             None => String::new(),
             Some(0) => "; the BMC had read nothing of the image".to_owned(),

@@ -142,7 +142,12 @@ impl JobVerb {
         if output.json {
             return output.document(&response);
         }
-        output.line(format!("job {} {done} ({})", plain(&self.job), text(&response, "/status")))?;
+        // The public status of a job that is cancelled is "failed": that would read as if the cancel had failed.
+        let status = match text(&response, "/status").as_str() {
+            "failed" | "" => String::new(),
+            status => format!(" ({status})"),
+        };
+        output.line(format!("job {} {done}{status}", plain(&self.job)))?;
         // The words of the controller: a running update, for one, is let finish before a cancelled job ends.
         let words = ["/explain/summary", "/explain/next_action"].into_iter();
         for words in

@@ -3,7 +3,7 @@
 //! Invariants: ended jobs are read by the indexes of their times, for one day; a job is in exactly one state; the states are
 //! those of `explain`: `held` is held or restored, `working` is leased or due, `queued` has not begun or waits for a lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rusqlite::{Connection, ToSql, params};
@@ -11,11 +11,12 @@ use rusqlite::{Connection, ToSql, params};
 use super::filters::{Sql, field, open_failure};
 use super::rows::{Columns, ReadSnapshot, all, first};
 use super::{Store, StoreError};
+use model::cause::FailedJob;
 use model::{Hold, Outcome, RunId, Serial, Time};
 
 /// The time for which ended jobs are counted.
 const DAY: Duration = Duration::from_secs(86_400);
-/// The maximum of failed jobs whose servers are named, and of held jobs that are grouped, newest first.
+/// The maximum of failed jobs that are grouped by cause, and of held jobs that are grouped, newest first.
 const MAX_FAILED: u32 = 1000;
 /// The maximum of servers that a cause names.
 const MAX_NAMED: usize = 5;
@@ -198,49 +199,67 @@ fn open(connection: &Connection) -> Result<Vec<OpenGroup>, StoreError> {
     })
 }
 
-/// The failures that the filter `failure:open` lists, in groups: the number of a group is that of the rows of its link.
+/// The failures that the filter `failure:open` lists, by cause: jobs that differ only in what names their machine have one. With more
+/// than [`MAX_FAILED`] failures a group is all failures of one class at one step, so that its number is right.
 fn failures(connection: &Connection, now: Time) -> Result<Vec<FailureGroup>, StoreError> {
     const OPERATION: &str = "group failed jobs";
     let [step, summary, next_action] =
         ["step", "summary", "next_action"].map(|name| field("runs.failure", name));
     let Sql { text: is_open, values } = open_failure(now);
     let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
-    let cause = format!("coalesce(runs.failure_class, '') AS class, coalesce({step}, '') AS step");
-    // SQLite takes the other columns of a group from the row that has the maximum, the newest.
-    let sql = format!(
-        "SELECT {cause}, max(runs.updated_at) AS newest_at, count(*) AS jobs, runs.id AS id,
-                coalesce({summary}, '') AS summary, coalesce({next_action}, '') AS next_action
-         FROM runs WHERE {is_open} AND runs.parent IS NULL GROUP BY 1, 2
-         ORDER BY jobs DESC, newest_at DESC LIMIT {MAX_GROUPS}"
+    let columns = format!(
+        "coalesce(runs.failure_class, '') AS class, coalesce({step}, '') AS step, runs.id AS id, runs.server AS server,
+         coalesce({summary}, '') AS summary, coalesce({next_action}, '') AS next_action"
     );
-    let mut groups = all(connection, OPERATION, &sql, &values, |columns| {
-        Ok(FailureGroup {
-            class: columns.get("class")?,
-            step: columns.get("step")?,
-            summary: columns.get("summary")?,
-            next_action: columns.get("next_action")?,
-            jobs: columns.count("jobs")?,
-            newest: columns.parse("id", str::parse)?,
-            newest_at: columns.time("newest_at")?,
-            servers: Vec::new(),
-        })
-    })?;
     let sql = format!(
-        "SELECT {cause}, runs.server AS server FROM runs
-         WHERE {is_open} AND runs.parent IS NULL AND runs.server IS NOT NULL
-         ORDER BY runs.updated_at DESC LIMIT {MAX_FAILED}"
+        "SELECT {columns}, runs.updated_at AS newest_at FROM runs WHERE {is_open} AND runs.parent IS NULL
+         ORDER BY runs.updated_at DESC LIMIT {MAX_FAILED} + 1"
     );
-    let row = |columns: &Columns<'_>| {
-        let cause: (String, String) = (columns.get("class")?, columns.get("step")?);
-        Ok((cause, columns.parse("server", str::parse::<Serial>)?))
-    };
-    for ((class, step), server) in all(connection, OPERATION, &sql, &values, row)? {
-        let group = groups.iter_mut().find(|group| group.class == class && group.step == step);
-        if let Some(group) = group.filter(|group| group.servers.len() < MAX_NAMED) {
-            group.servers.push(server);
-        }
+    let mut newest = all(connection, OPERATION, &sql, &values, failed_job)?;
+    let groups = (newest.len() > MAX_FAILED as usize).then(|| {
+        // SQLite takes the other columns of a group from the row that has the maximum, the newest.
+        let sql = format!(
+            "SELECT {columns}, max(runs.updated_at) AS newest_at, count(*) AS jobs
+             FROM runs WHERE {is_open} AND runs.parent IS NULL GROUP BY 1, 2"
+        );
+        let row = |columns: &Columns<'_>| Ok((failed_job(columns)?, columns.count("jobs")?));
+        all(connection, OPERATION, &sql, &values, row)
+    });
+    let mut found: HashMap<String, FailureGroup> = HashMap::new();
+    let is_one_cause = groups.is_none();
+    for ((job, at), jobs) in groups.transpose()?.into_iter().flatten() {
+        found.insert(format!("{} {}", job.class, job.step), group_of(job, at, jobs));
     }
+    for (job, at) in newest.drain(..) {
+        let key = if is_one_cause { job.cause() } else { format!("{} {}", job.class, job.step) };
+        let server = job.server.clone();
+        let group = found.entry(key).or_insert_with(|| group_of(job, at, 0));
+        group.jobs += u64::from(is_one_cause);
+        group.servers.extend(server.filter(|_| group.servers.len() < MAX_NAMED));
+    }
+    let mut groups: Vec<FailureGroup> = found.into_values().collect();
+    groups.sort_by_key(|group| std::cmp::Reverse((group.jobs, group.newest_at, group.newest)));
+    groups.truncate(MAX_GROUPS);
     Ok(groups)
+}
+
+/// A failed job, and when it ended.
+fn failed_job(columns: &Columns<'_>) -> Result<(FailedJob, Time), StoreError> {
+    let job = FailedJob {
+        id: columns.parse("id", str::parse)?,
+        server: columns.parse_opt("server", str::parse)?,
+        class: columns.get("class")?,
+        step: columns.get("step")?,
+        summary: columns.get("summary")?,
+        next_action: columns.get("next_action")?,
+        superseded: false,
+    };
+    Ok((job, columns.time("newest_at")?))
+}
+
+fn group_of(job: FailedJob, newest_at: Time, jobs: u64) -> FailureGroup {
+    let FailedJob { id, class, step, summary, next_action, .. } = job;
+    FailureGroup { class, step, summary, next_action, jobs, newest: id, newest_at, servers: Vec::new() }
 }
 
 fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {

@@ -128,7 +128,7 @@ impl Host for FakeHost {
     }
 
     fn output(&self, program: &Program) -> Result<String, String> {
-        assert_eq!((program.name.as_str(), program.arguments[0].as_str()), ("lvm", "vgs"));
+        assert_eq!((program.name.as_str(), program.arguments[0].as_str()), ("lvm", "pvs"));
         Ok(self.groups.to_owned())
     }
 

@@ -22,7 +22,7 @@ use super::super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::super::waits;
 use super::SlotRefusal;
 use engine::{StepContext, StepEnd, StepError, StepReport};
-use model::{NewEvent, StepName, Time};
+use model::{NewEvent, StepName, Time, cut_middle};
 
 /// Parts of the message ids of BMCs that hold one image at a time.
 const OCCUPIED_IDS: [&str; 2] = ["resourceinuse", "connectionoccupied"];
@@ -31,6 +31,8 @@ const UNCLEAR_ID: &str = "sys446";
 /// Words of a message that says that the slot is occupied.
 const OCCUPIED_WORDS: [&str; 3] = ["attached", "in use", "occupied"];
 
+/// The error of a BMC is cut to this number of characters.
+const MAX_SAID: usize = 200;
 /// How long a slot that is busy with the first image is waited for, before another slot is tried: a BMC that has just restarted
 /// takes a minute or two.
 const BUSY_PATIENCE: Duration = Duration::from_secs(180);
@@ -48,6 +50,9 @@ pub struct Inserted {
     /// Whether the step sent an insert into this slot before that was not refused, so that it may appear later.
     #[serde(default)]
     pub unclear_before: bool,
+    /// The error that the BMC returned, when it may have carried out the insert all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<String>,
 }
 
 /// The reason why an image was not inserted.
@@ -87,7 +92,7 @@ pub async fn insert(
     let last = context.own_output::<Inserted>().filter(|inserted| inserted.slot == uri);
     let unclear_before = last.as_ref().is_some_and(|last| last.unclear_before || !last.refused);
     let sent_before = last.filter(|last| !last.refused);
-    let read = match sent_before {
+    let read = match &sent_before {
         None => connected.bmc.slot_cached(uri).await,
         Some(_) => connected.bmc.slot(uri).await,
     };
@@ -95,7 +100,7 @@ pub async fn insert(
     // A bare file name identifies no job, unless this job has inserted an image into the slot.
     if slot.holds(url) || (sent_before.is_some() && slot.may_hold(url)) {
         let sent_at = sent_before.map_or(context.now(), |inserted| inserted.sent_at);
-        let inserted = Inserted { slot: uri.to_owned(), sent_at, refused: false, unclear_before };
+        let inserted = Inserted { slot: uri.to_owned(), sent_at, refused: false, unclear_before, said: None };
         return Ok(done(&inserted, &slot.id, what));
     }
     if let Some(inserted) = &sent_before
@@ -107,7 +112,8 @@ pub async fn insert(
         connected.bmc.eject(uri).await.map_err(|error| failed(&error))?;
     }
     // The checkpoint names the slot before the insert is sent, so that cleanup knows the slot after a crash.
-    let inserted = Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false, unclear_before };
+    let inserted =
+        Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false, unclear_before, said: None };
     context.checkpoint(json!(inserted)).await.map_err(|_lost| InsertError::Step(lease_lost(step)))?;
     let response = connected.bmc.insert(uri, url, InsertOptions::default()).await;
     let busy = response.as_ref().is_err_and(|error| is_busy_elsewhere(error, second));
@@ -122,7 +128,8 @@ pub async fn insert(
         }
         // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
-            let refused = Inserted { refused: !error.maybe_applied(), ..inserted.clone() };
+            let said = error.maybe_applied().then(|| cut_middle(&error.to_string(), MAX_SAID).into_owned());
+            let refused = Inserted { refused: said.is_none(), said, ..inserted.clone() };
             let again = if busy { from_redfish_change(step, &error) } else { again(step, &error) };
             InsertError::Step(again.with_output(json!(refused)))
         }
@@ -166,7 +173,14 @@ fn done(inserted: &Inserted, slot: &str, what: &str) -> StepReport {
 }
 
 fn wait_for_image(connected: &ConnectedBmc, inserted: &Inserted, slot: &str, what: &str) -> StepReport {
-    let detail = format!("the {what} was inserted into slot {slot}, which does not show it yet");
+    let detail = match &inserted.said {
+        None => format!("the {what} was inserted into slot {slot}, which does not show it yet"),
+        Some(said) => {
+            format!(
+                "an insert of the {what} into slot {slot} returned an error ({said}); whether it was carried out is read"
+            )
+        }
+    };
     let wait = wait_for_bmc(&waits::MOUNT, connected.bmc.profile().read_back_lag, detail);
     StepReport::wait(wait).with_output(json!(inserted))
 }

@@ -20,6 +20,8 @@ use model::{Failure, NewEvent, Signal, Snapshot, StepName, Wait};
 use recipe::Delivery;
 
 const STEP: &StepName = names::AWAIT_REPORT;
+/// The pause between two looks at a machine that installs: one that goes off would be waited for until the deadline.
+const OBSERVE_EVERY: Duration = Duration::from_secs(600);
 
 /// The step that waits for the installation report.
 pub(crate) struct AwaitReport(pub(crate) Arc<Services>);
@@ -53,9 +55,10 @@ impl Step for AwaitReport {
                 Ok(report) => return report,
                 Err(events) => events,
             },
-            // Woken without a report: a restart of the controller, or the deadline. One read-only observation (decision D8).
+            // Woken without a report: the time of a look, a restart of the controller, or the deadline. One read-only observation
+            // (decision D8).
             (Looked::NotDue, Some(_)) => {
-                match tokio::time::timeout(OBSERVE_TIMEOUT, self.observe(context)).await {
+                match tokio::time::timeout(OBSERVE_TIMEOUT, self.observe(context, &mut past)).await {
                     Ok(events) => events,
                     Err(_elapsed) => vec![observe_timed_out()],
                 }
@@ -66,7 +69,7 @@ impl Step for AwaitReport {
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let permit_time_left = power_on_permit::time_left(&self.0, context);
         let look = boot_again::due(context, &past, limit).map(|due| due.since(context.now()));
-        let observe = by_media.then_some(await_media::OBSERVE_EVERY);
+        let observe = Some(if by_media { await_media::OBSERVE_EVERY } else { OBSERVE_EVERY });
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason,
             signals: vec![SIGNAL, REACHABLE],
@@ -74,7 +77,12 @@ impl Step for AwaitReport {
             limit,
             detail: match by_media {
                 true => await_media::detail(context),
-                false => "the host was powered on; the maintenance OS has not reported yet".to_owned(),
+                false => match past.off_since {
+                    Some(since) => format!(
+                        "the host is off since {since}, and the maintenance OS has not reported: find out why, then cancel and retry the job"
+                    ),
+                    None => "the host was powered on; the maintenance OS has not reported yet".to_owned(),
+                },
             },
         }));
         report.events = events;
@@ -95,14 +103,23 @@ impl Step for AwaitReport {
             class: model::class::DEADLINE,
             step: STEP.clone(),
             summary: format!(
-                "no report from the maintenance OS since {}; the deadline has passed",
-                wait.since
+                "no report from the maintenance OS since {}; the limit of this wait, {}, has passed",
+                wait.since,
+                minutes(wait.deadline.since(wait.since))
             ),
             detail: Some(json!({ "since": wait.since, "deadline": wait.deadline })),
-            next_action:
-                "check the events for media reads (did the machine boot?), then the machine's console"
-                    .to_owned(),
+            next_action: "check the events for media reads (did the machine boot?), then the machine's console. If the installation only \
+                          needs longer, give the job another limit: --deadline, --timeout webhook.wait=…, or JOB_STUCK_TIMEOUT"
+                .to_owned(),
         })
+    }
+}
+
+/// A time limit in words.
+fn minutes(limit: Duration) -> String {
+    match limit.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds / 60),
     }
 }
 
@@ -114,8 +131,8 @@ fn reached(signal: &Signal) -> StepReport {
 }
 
 impl AwaitReport {
-    /// Reads media and power state; differences only become events.
-    async fn observe(&self, context: &StepContext) -> Vec<NewEvent> {
+    /// Reads media and power state; what has changed since the last look becomes an event, and nothing else follows.
+    async fn observe(&self, context: &StepContext, past: &mut BootLook) -> Vec<NewEvent> {
         let (connected, found) = match discovered_bmc(STEP, &self.0, context).await {
             Ok(known) => known,
             Err(error) => return vec![observe_failed(&error)],
@@ -123,7 +140,7 @@ impl AwaitReport {
         let mut events = Vec::new();
         for uri in std::iter::once(&found.boot_slot).chain(found.task_slots.first()) {
             match connected.bmc.slot(uri).await {
-                Ok(slot) if slot.is_empty() => events.push(NewEvent::warn(
+                Ok(slot) if slot.is_empty() && !past.media_lost => events.push(NewEvent::warn(
                     "redfish.media-lost",
                     format!("slot {} no longer holds its media; a running installation may fail", slot.id),
                 )),
@@ -132,16 +149,25 @@ impl AwaitReport {
             }
         }
         match connected.bmc.power_state(&found.discovery.system).await {
-            Ok(PowerState::Off) => events.push(NewEvent::warn(
-                "redfish.host-off",
-                "the host is off although it has not reported; the job does not power it on",
-            )),
+            Ok(PowerState::Off) if past.off_since.is_none() => {
+                past.off_since = Some(context.now());
+                events.push(NewEvent::warn(
+                    "redfish.host-off",
+                    "the host is off although it has not reported; the job does not power it on",
+                ));
+            }
+            Ok(PowerState::Off) => {}
+            Ok(_) if past.off_since.take().is_some() => {
+                events.push(NewEvent::info("redfish.observed", "BMC observed: the host is on again"));
+            }
+            Ok(_) if events.is_empty() && !past.observed => {
+                events.push(NewEvent::info("redfish.observed", "BMC observed: host on, media inserted"));
+            }
             Ok(_) => {}
             Err(error) => events.push(NewEvent::warn("redfish.observe-failed", error.to_string())),
         }
-        if events.is_empty() {
-            events.push(NewEvent::info("redfish.observed", "BMC observed: host on, media inserted"));
-        }
+        past.observed = true;
+        past.media_lost |= events.iter().any(|event| event.kind == "redfish.media-lost");
         events
     }
 }

@@ -200,7 +200,7 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
         ));
     }
     let ours = our_urls(context);
-    let mut ejected = 0;
+    let mut empty = 0;
     let mut report = StepReport::done();
     let shown =
         connected.bmc.slots(&found.discovery, &uris).await.map_err(|error| from_redfish(STEP, &error))?;
@@ -216,6 +216,7 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
                 );
                 return Ok(StepReport::wait(wait_for_bmc(&waits::MOUNT, lag, detail)));
             }
+            empty += 1;
             continue;
         }
         if !ours.iter().any(|url| slot.may_be(url)) {
@@ -226,9 +227,10 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
         if let Some(wait) = slots::eject(STEP, context, &connected, slot).await? {
             return Ok(StepReport::wait(wait));
         }
-        ejected += 1;
+        empty += 1;
     }
-    let message = format!("{ejected} of {} slots emptied and read back", uris.len());
+    // Not how many this call emptied: an eject that takes its time is read back by a later call.
+    let message = format!("{empty} of {} slots are empty, read back", uris.len());
     Ok(report.event(NewEvent::info("redfish.ejected", message)))
 }
 

@@ -37,7 +37,8 @@ pub(super) fn conclude(signal: &Signal) -> StepReport {
                         .to_owned()
                 }
                 false => format!(
-                    "read the journal of {unit} on the machine's console, correct the recipe, create the job again"
+                    "`shoal job log` of this job has the last lines of the machine's log; correct what {unit} names (recipe, image or disk), \
+                     then `shoal job retry`"
                 ),
             };
             let message = said("message").map_or(String::new(), |message| format!(": {message}"));

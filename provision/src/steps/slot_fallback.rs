@@ -201,6 +201,7 @@ pub(super) async fn next_plan(
         sent_at: context.now(),
         refused: !refusal.may_appear,
         unclear_before: false,
+        said: None,
     };
     let given_up = |why: &str| {
         let mounted = Mounted { inserted: inserted.clone(), slot_fallback: None };

@@ -452,7 +452,7 @@ impl RedfishError {
             ErrorKind::Tls { .. } => "check scheme and port of the server's BMC address",
             ErrorKind::Unauthorized { denial, .. } => match denial {
                 DenialReason::Credentials => {
-                    "correct user name and password of this server; no login is sent before that, so that the account is not locked"
+                    "correct user name and password of this server; they are used at once, and wrong ones are sent twice at most, so that the account is not locked"
                 }
                 DenialReason::PasswordChangeRequired => {
                     "log in to the web interface of the BMC with this account, set a new password, then register it"
@@ -461,14 +461,16 @@ impl RedfishError {
                     "grant the account the privileges to configure components and virtual media"
                 }
                 DenialReason::TooManyRejections => {
-                    "correct the credentials; the next login is allowed after ten minutes"
+                    "correct the credentials, which are used at once; unchanged ones are tried again after ten minutes"
                 }
             },
             ErrorKind::License { .. } => "install the BMC licence that includes virtual media",
             ErrorKind::Refused { .. } => {
                 "read the BMC's message; another slot, value or firmware version may be needed"
             }
-            ErrorKind::NotFound { .. } => "discover again; after a BMC reset resources appear late",
+            ErrorKind::NotFound { .. } => {
+                "check that the address is that of the BMC's Redfish service; after a BMC reset resources appear late: then try again"
+            }
             ErrorKind::OtherMachine { .. } => {
                 "find the BMC of the registered machine and give it a fixed address; its media and power may be as the job left them"
             }

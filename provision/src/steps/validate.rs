@@ -69,13 +69,13 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         os_image,
     };
     let from = match (&validated.os_image, own_registry) {
-        (Some(_), _) => "the registry of this controller, on the medium",
-        (None, true) => "the registry of this controller",
-        (None, false) => "another registry",
+        (Some(_), _) => "from the registry of this controller, on the medium",
+        (None, true) => "from the registry of this controller",
+        (None, false) => "is not in the registry of this controller, so the machine pulls it from that host",
     };
     let message = match &recipe.oci_url {
         Some(url) => {
-            format!("recipe valid; OS image {url} from {from}; maintenance ISO of {} bytes", image.len)
+            format!("recipe valid; OS image {url} {from}; maintenance ISO of {} bytes", image.len)
         }
         None => format!("recipe valid; maintenance ISO of {} bytes", image.len),
     };

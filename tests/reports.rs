@@ -77,6 +77,38 @@ async fn failure_after_success_is_a_contradiction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_report_after_the_cancel_of_a_job_is_an_event_with_its_reason_and_contradicts_nothing() {
+    let (scene, id, token) = waiting("REP-9").await;
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.admin.complete(&id).await;
+    let mut report = failed("image-linux.service");
+    report["message"] = json!("reading the image: no such host");
+    for _ in 0..2 {
+        scene.admin.report("REP-9", &token, &report).await.expect(200);
+    }
+    scene
+        .admin
+        .report("REP-9", &token, &json!({ "status": "success" }))
+        .await
+        .refused(409, "conflict.report");
+    let events = scene.admin.events(&id).await;
+    let late: Vec<&str> = events
+        .iter()
+        .filter(|event| event["type"] == "report.late")
+        .map(|event| event["message"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        late,
+        [
+            "the maintenance OS reported a failure of image-linux.service after the job was cancelled: reading the image: no such host",
+            "the maintenance OS reported success after the job was cancelled: the disk is written",
+        ]
+    );
+    assert!(events.iter().all(|event| event["type"] != "report.contradiction"), "{events:#?}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invalid_reports_are_refused_and_change_nothing() {
     let (scene, id, token) = waiting("REP-4").await;
     for (body, path) in [

@@ -1,5 +1,6 @@
 //! Slots that refuse: the way through all slot plans ends, and what the job tells about it; and whether the machine booted.
 
+use http::Method;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, RequestKind, SlotConfig};
 
 use super::bench::Bench;
@@ -229,4 +230,31 @@ async fn a_cancelled_job_tells_at_its_end_whether_the_machine_booted() {
     let ended = explain(&bench, &engine, id).await;
     assert!(ended.summary.contains("its BMC has never read the boot image"), "{ended:#?}");
     assert_eq!(ended.next_action, "create a new job if it is still needed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_goes_off_while_it_installs_is_noticed_once_and_explained() {
+    let bench = Bench::new(|_| ()).await;
+    let engine = bench.plain_engine("one");
+    let id = bench.order(&engine).await;
+    engine.run_until_idle().await.unwrap();
+    let look = Duration::from_secs(600);
+    let system = bench.sim_bmc.config().identity.system_id.clone();
+    let reset = format!("/redfish/v1/Systems/{system}/Actions/ComputerSystem.Reset");
+    let power =
+        async |how: &str| bench.send_as_operator(Method::POST, &reset, json!({ "ResetType": how })).await;
+    let offs = async || bench.events(id).await.iter().filter(|event| *event == "redfish.host-off").count();
+    power("ForceOff").await;
+    for _ in 0..3 {
+        bench.clock.advance(look);
+        engine.run_until_idle().await.unwrap();
+        let waiting = explain(&bench, &engine, id).await;
+        assert_eq!(waiting.reason.as_deref(), Some("report"), "{waiting:#?}");
+        assert!(waiting.summary.contains("the host is off since"), "{waiting:#?}");
+    }
+    assert_eq!(offs().await, 1);
+    power("On").await;
+    bench.clock.advance(look);
+    engine.run_until_idle().await.unwrap();
+    assert!(!explain(&bench, &engine, id).await.summary.contains("the host is off since"));
 }

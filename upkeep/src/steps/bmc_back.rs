@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::absent::AFTER_DENIAL;
-use super::super::certificate;
+use super::super::certificate::{self, ShownCertificate};
 use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
@@ -52,8 +52,8 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     match visit(services, context, &server, &found).await {
         Ok(visit) => returned(context, &found, &reset, visit, progress),
         Err(Missing::Look(Look::OtherCertificate(error))) => {
-            let shown = certificate::shown_fingerprint(&error);
-            Ok(certificate::hold(services, context, &server, shown).await.with_output(json!(progress)))
+            let shown = ShownCertificate::of(&error);
+            Ok(certificate::hold(services, context, &server, &shown).await.with_output(json!(progress)))
         }
         Err(Missing::Look(Look::Unusable(why))) => {
             let next = format!("correct it with `shoal server update {serial}`");

@@ -46,7 +46,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         .map_err(|why| StepError::fail(failure(class::INPUT, STEP, why, "order the installation again")))?;
     let installs: Vec<String> = items.iter().filter(|item| item.installs()).map(PlanItem::what).collect();
     if !installs.is_empty() {
-        order.window().may_send(STEP, context.now(), &installs.join(", "))?;
+        order.window().may_send(STEP, context, &installs.join(", "))?;
     }
     let own = context.snapshot.plan.forward.iter().find(|instance| instance.name == *STEP);
     let queue = own.map_or(QUEUE, |instance| &instance.queue);

@@ -76,18 +76,19 @@ impl BmcServices {
         serial: &Serial,
     ) -> Result<ConnectedBmc, StepError> {
         let server = self.server(step, serial).await?;
-        let connected = self.connections.connect(&server, &context.lease).await.map_err(|why| match why {
-            ConnectError::Record(_) => StepError::fail(failure(
-                class::INPUT,
-                step,
-                why.to_string(),
-                format!("correct it with `shoal server update {serial}`"),
-            )),
-            ConnectError::Bmc(why) => from_redfish(step, &why),
-        })?;
+        self.connect_to(context, server).await.map_err(|why| not_connected(step, serial, why))
+    }
+
+    /// Connects to the BMC of a server whose record was read.
+    pub(super) async fn connect_to(
+        &self,
+        context: &StepContext,
+        server: Server,
+    ) -> Result<ConnectedBmc, ConnectError> {
+        let connected = self.connections.connect(&server, &context.lease).await?;
         let learned = connected
             .learned_fingerprint
-            .map(|fingerprint| Effect::ServerPinned { serial: serial.clone(), fingerprint });
+            .map(|fingerprint| Effect::ServerPinned { serial: server.serial.clone(), fingerprint });
         Ok(ConnectedBmc { server, bmc: connected.bmc, tries: self.tries, learned })
     }
 
@@ -133,5 +134,18 @@ impl BmcServices {
         let wrong = |why: String| BmcProblem::record(why, server.serial.as_str());
         let bmc = bmc_address(server).await.map_err(wrong)?;
         self.addresses.media_for(server, bmc).map_err(wrong)
+    }
+}
+
+/// What ends a step whose BMC could not be connected.
+pub(super) fn not_connected(step: &StepName, serial: &Serial, why: ConnectError) -> StepError {
+    match why {
+        ConnectError::Record(_) => StepError::fail(failure(
+            class::INPUT,
+            step,
+            why.to_string(),
+            format!("correct it with `shoal server update {serial}`"),
+        )),
+        ConnectError::Bmc(why) => from_redfish(step, &why),
     }
 }

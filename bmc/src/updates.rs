@@ -3,25 +3,29 @@
 //!
 //! ```text
 //!   the record of the server names none              -> clear
-//!   the order goes on in spite of it                 -> clear, with a warning; the record ends
-//!   it was left to a BMC at another address          -> clear; the record ends
-//!   it runs, or its state cannot be read             -> wait `update_runs`, for as long as an update may take,
+//!   the order goes on in spite of it                 -> clear, with a warning; the record ends when the BMC has restarted
+//!   it runs, or its state cannot be read,
+//!   or the BMC cannot be read at all                 -> wait `update_runs`, for as long as an update may take,
 //!                                                       then failure `update_running`
 //!   three reads show its end, or no trace of it      -> clear; the record ends
 //! ```
 //!
-//! An image that is stored and waits for a restart is no update that runs: nothing is written until then.
+//! An image that is stored and waits for a restart is no update that runs: nothing is written until then. The update is read at the
+//! present address of the server, whose machine is verified before: a BMC keeps its update when its address changes.
 //!
-//! Invariant: the record ends only with reads of the BMC, or with an order that names the update as the one to go over.
+//! Invariant: the record ends only with reads of the BMC, or with a forced restart of the BMC that was seen to happen.
 
 use std::time::Duration;
 
-use redfish::{UpdateHandle, UpdateState};
+use redfish::{Discovery, SystemSelector, UpdateHandle, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::class;
 use super::classify::{failure, from_redfish};
+use super::connections::ConnectError;
+use super::identity;
+use super::services::{BmcServices, not_connected};
 use super::step::{ConnectedBmc, wait_for_bmc};
 use super::waits;
 use engine::{StepContext, StepError, StepReport, WaitRequest};
@@ -31,6 +35,10 @@ use model::{Effect, NewEvent, RunId, Serial, Server, StepName, Time};
 const ENDED_READS: u32 = 3;
 /// The delay between two reads.
 const READ_INTERVAL: Duration = Duration::from_secs(15);
+/// The delay after a refused login: a BMC that locks accounts must not be asked often.
+const AFTER_DENIAL: Duration = Duration::from_secs(60);
+/// How long an update may take whose record does not say it.
+const USUAL_LIMIT: Duration = Duration::from_secs(3600);
 
 /// An update that a run has left to the BMC; a part of the record of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,12 +47,13 @@ pub struct LeftUpdate {
     pub run: RunId,
     /// What is installed, in a few words.
     pub what: String,
-    /// The address of the BMC.
-    pub bmc_address: String,
     /// What is known of its task.
     pub handle: UpdateHandle,
     /// Since when it runs.
     pub since: Time,
+    /// How long it may take, in seconds.
+    #[serde(default)]
+    pub limit_s: Option<u64>,
 }
 
 impl LeftUpdate {
@@ -58,9 +67,24 @@ impl LeftUpdate {
         Effect::ServerUpdateLeft { serial: serial.clone(), update: None }
     }
 
+    /// Ends the record of a server whose BMC was restarted in spite of an update; `None` when the record names no update.
+    pub fn cut(server: &Server) -> Option<Effect> {
+        Self::of(server).map(|_| Self::ended(&server.serial))
+    }
+
     /// The update in the record of a server.
     fn of(server: &Server) -> Option<Result<Self, serde_json::Error>> {
         Some(Self::deserialize(server.observed.as_ref()?.get("update")?))
+    }
+
+    /// Which update it is, to follow "an update".
+    fn words(&self) -> String {
+        format!(" of {}, which job {} left running since {}", self.what, self.run, self.since)
+    }
+
+    /// How long it may take, when its BMC cannot be read.
+    fn limit(&self) -> Duration {
+        self.limit_s.map_or(USUAL_LIMIT, Duration::from_secs)
     }
 }
 
@@ -73,115 +97,162 @@ struct Looking {
     ended_reads: u32,
 }
 
-/// What the look showed.
-pub enum LeftOver {
-    /// The update may run: the step ends with this wait.
+/// What the first look of a run at a machine showed.
+pub enum FirstLook {
+    /// An update may run, or the BMC cannot be read and one may run: the step ends with this wait.
     Wait(Box<StepReport>),
-    /// No update runs.
-    Clear(Cleared),
+    /// The machine is verified, and no update runs.
+    Ready(Box<VerifiedMachine>),
 }
 
-/// What the report of a step says about an update that no longer stops it.
-#[must_use]
-pub struct Cleared(Option<Box<(NewEvent, Effect)>>);
+/// A machine that is verified and on which no update runs.
+pub struct VerifiedMachine {
+    /// Its BMC.
+    pub connected: ConnectedBmc,
+    /// What it shows.
+    pub discovery: Discovery,
+    events: Vec<NewEvent>,
+    effects: Vec<Effect>,
+}
 
-impl Cleared {
-    /// Adds the end of the record to a report.
-    pub fn report(self, report: StepReport) -> StepReport {
-        match self.0 {
-            Some(said) => {
-                let (event, effect) = *said;
-                report.event(event).effect(effect)
-            }
-            None => report,
-        }
+impl VerifiedMachine {
+    /// Adds what the look showed to the report of the step.
+    pub fn report(&self, mut report: StepReport) -> StepReport {
+        report.events.extend(self.events.iter().cloned());
+        report.effects.extend(self.effects.iter().cloned());
+        self.connected.report(report)
     }
 }
 
-/// Looks at the update that an earlier run has left to a BMC whose machine is verified. `regardless`: the order goes on although it
-/// may run.
+/// Connects to the BMC of a server, verifies its machine, and looks at the update that an earlier run has left to it. `regardless`:
+/// the order goes on although it may run.
 ///
 /// # Errors
-/// A failure when the update has not ended after the time that an update may take; what ends the step when the BMC cannot be read.
-pub async fn left_over(
+/// A failure when the machine is another one, or when the update has not ended after the time that an update may take; what ends the
+/// step when the BMC cannot be read and the record names no update.
+pub async fn first_look(
     step: &StepName,
+    services: &BmcServices,
     context: &StepContext,
-    connected: &ConnectedBmc,
+    serial: &Serial,
     regardless: bool,
-) -> Result<LeftOver, StepError> {
-    let server = &connected.server;
-    let clear = |event: NewEvent| {
-        Ok(LeftOver::Clear(Cleared(Some(Box::new((event, LeftUpdate::ended(&server.serial)))))))
-    };
-    let left = match LeftUpdate::of(server) {
-        None => return Ok(LeftOver::Clear(Cleared(None))),
-        _ if regardless => {
-            let what =
-                LeftUpdate::of(server).and_then(Result::ok).map_or_else(String::new, |left| left.words());
-            let message =
-                format!("an earlier job left an update running{what}; the order goes on in spite of it");
-            return clear(NewEvent::warn("redfish.update-overridden", message));
-        }
-        Some(Err(why)) => {
+) -> Result<FirstLook, StepError> {
+    let server = services.server(step, serial).await?;
+    let left = LeftUpdate::of(&server);
+    let overridden = left.as_ref().filter(|_| regardless).map(|left| {
+        let what = left.as_ref().map_or_else(|_| String::new(), LeftUpdate::words);
+        let message =
+            format!("an earlier job left an update running{what}; the order goes on in spite of it");
+        NewEvent::warn("redfish.update-overridden", message)
+    });
+    let left = match left.filter(|_| !regardless).transpose() {
+        Ok(left) => left,
+        Err(why) => {
             let summary = format!("the record of an update that was left running cannot be read: {why}");
             return Err(StepError::fail(failure(class::UPDATE_RUNNING, step, summary, NEXT)));
         }
-        Some(Ok(left)) => left,
     };
-    if left.bmc_address != server.bmc_address {
-        let message = format!(
-            "{} was left to the BMC at {}, which this server no longer has",
-            left.what, left.bmc_address
-        );
-        return clear(NewEvent::info("redfish.update-ended", message));
-    }
-    let now = context.now();
-    let mut looking: Looking = context.own_output().unwrap_or(Looking { looking_since: now, ended_reads: 0 });
-    let poll = connected.bmc.poll_update(&left.handle).await.map_err(|error| from_redfish(step, &error))?;
-    let seen = match poll.state {
-        UpdateState::Queued | UpdateState::Running { percent: None } => {
-            Some("it shows no progress".to_owned())
+    let (connected, discovery) = match discovered(services, context, server).await {
+        Ok(found) => found,
+        Err(why) => {
+            services.connections.release_idle(serial);
+            if let (Some(left), Some(state)) = (&left, absence(&why))
+                && let Some(report) = left.after_look(step, context, left.limit(), &state)?
+            {
+                return Ok(FirstLook::Wait(Box::new(report)));
+            }
+            return Err(not_connected(step, serial, why));
         }
-        UpdateState::Running { percent: Some(percent) } => Some(format!("its task says {percent} %")),
-        UpdateState::Away { why } | UpdateState::LoginRefused { why } => {
-            Some(format!("it cannot be read: {why}"))
-        }
-        UpdateState::CertificateChanged { .. } => Some("the BMC shows another certificate".to_owned()),
-        _ => None,
     };
-    looking.ended_reads = if seen.is_some() { 0 } else { looking.ended_reads + 1 };
-    if looking.ended_reads >= ENDED_READS {
+    let unverified = identity::verify(step, &connected.server, &discovery)?;
+    let mut events: Vec<NewEvent> = unverified.into_iter().chain(overridden).collect();
+    let mut effects = Vec::new();
+    if let Some(left) = left {
+        let poll = connected.bmc.poll_update(&left.handle).await;
+        let state = poll.map_err(|error| from_redfish(step, &error))?.state;
+        let limit = connected.bmc.profile().update_timeout;
+        if let Some(report) = left.after_look(step, context, limit, &state)? {
+            connected.bmc.release_idle();
+            return Ok(FirstLook::Wait(Box::new(connected.report(report))));
+        }
         let message = format!(
             "the update of {}, which job {} left running, has ended, read {ENDED_READS} times; it was not verified",
             left.what, left.run
         );
-        return clear(NewEvent::info("redfish.update-ended", message));
+        events.push(NewEvent::info("redfish.update-ended", message));
+        effects.push(LeftUpdate::ended(serial));
     }
-    let limit = connected.bmc.profile().update_timeout;
-    let seen = seen.unwrap_or_else(|| format!("no task of it is shown; it is read {ENDED_READS} times"));
-    let minutes = limit.as_secs() / 60;
-    if looking.ended_reads == 0 && now.since(looking.looking_since) >= limit {
-        let summary = format!(
-            "the BMC still carries out an update{}: {seen}; it was waited for {minutes} min, and nothing was changed",
-            left.words()
-        );
-        return Err(StepError::fail(failure(class::UPDATE_RUNNING, step, summary, NEXT)));
+    Ok(FirstLook::Ready(Box::new(VerifiedMachine { connected, discovery, events, effects })))
+}
+
+async fn discovered(
+    services: &BmcServices,
+    context: &StepContext,
+    server: Server,
+) -> Result<(ConnectedBmc, Discovery), ConnectError> {
+    let selector = SystemSelector::serial(server.serial.as_str());
+    let connected = services.connect_to(context, server).await?;
+    let discovery =
+        connected.bmc.discover(&selector).await.map_err(|why| ConnectError::Bmc(Box::new(why)))?;
+    Ok((connected, discovery))
+}
+
+/// What an error says about an update that may run: a BMC that flashes may be silent, busy or without logins. Another certificate is no
+/// absence: only an operator registers it.
+fn absence(why: &ConnectError) -> Option<UpdateState> {
+    match why {
+        ConnectError::Record(_) => None,
+        ConnectError::Bmc(error) => UpdateState::of_absence(error)
+            .filter(|state| !matches!(state, UpdateState::CertificateChanged { .. })),
     }
-    connected.bmc.release_idle();
-    let detail =
-        format!("the BMC carries out an update{}: {seen}; after {minutes} min the job fails", left.words());
-    let wait = wait_for_bmc(&waits::UPDATE_RUNS, limit * 2, detail);
-    let wait = WaitRequest { poll: Some(READ_INTERVAL), ..wait };
-    Ok(LeftOver::Wait(Box::new(connected.report(StepReport::wait(wait).with_output(json!(looking))))))
+}
+
+impl LeftUpdate {
+    /// The wait for the end of the update after a look that showed `state`; `None` when enough looks showed that it has ended.
+    fn after_look(
+        &self,
+        step: &StepName,
+        context: &StepContext,
+        limit: Duration,
+        state: &UpdateState,
+    ) -> Result<Option<StepReport>, StepError> {
+        let now = context.now();
+        let mut looking: Looking =
+            context.own_output().unwrap_or(Looking { looking_since: now, ended_reads: 0 });
+        let seen = match state {
+            UpdateState::Queued | UpdateState::Running { percent: None } => {
+                Some("it shows no progress".to_owned())
+            }
+            UpdateState::Running { percent: Some(percent) } => Some(format!("its task says {percent} %")),
+            UpdateState::Away { why } | UpdateState::LoginRefused { why } => {
+                Some(format!("it cannot be read: {why}"))
+            }
+            UpdateState::CertificateChanged { .. } => Some("the BMC shows another certificate".to_owned()),
+            _ => None,
+        };
+        looking.ended_reads = if seen.is_some() { 0 } else { looking.ended_reads + 1 };
+        if looking.ended_reads >= ENDED_READS {
+            return Ok(None);
+        }
+        let seen = seen.unwrap_or_else(|| format!("no task of it is shown; it is read {ENDED_READS} times"));
+        let (words, minutes) = (self.words(), limit.as_secs() / 60);
+        if looking.ended_reads == 0 && now.since(looking.looking_since) >= limit {
+            let summary = format!(
+                "the BMC may still carry out an update{words}: {seen}; it was waited for {minutes} min, and nothing was changed"
+            );
+            return Err(StepError::fail(failure(class::UPDATE_RUNNING, step, summary, NEXT)));
+        }
+        let detail =
+            format!("the BMC may carry out an update{words}: {seen}; after {minutes} min the job fails");
+        let wait = wait_for_bmc(&waits::UPDATE_RUNS, limit * 2, detail);
+        let poll = Some(match state {
+            UpdateState::LoginRefused { .. } => AFTER_DENIAL,
+            _ => READ_INTERVAL,
+        });
+        Ok(Some(StepReport::wait(WaitRequest { poll, ..wait }).with_output(json!(looking))))
+    }
 }
 
 /// The next action while an update runs that no run follows.
 const NEXT: &str = "do not remove power: look into the web interface of the BMC. If the update hangs there, \
                     `shoal server reset-bmc SERIAL --forced` restarts the BMC in spite of it; then order this again";
-
-impl LeftUpdate {
-    /// Which update it is, to follow "an update".
-    fn words(&self) -> String {
-        format!(" of {}, which job {} left running since {}", self.what, self.run, self.since)
-    }
-}

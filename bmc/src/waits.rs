@@ -82,7 +82,7 @@ pub const BMC_BUSY: WaitReason = WaitReason {
     name: "bmc_busy",
     means: "the BMC, or the host's firmware, to accept changes again",
     ends_by: "a change that is not refused as busy",
-    next_action: "check the machine's console: a host that never leaves its power-on self-test locks its settings; if the host is not in it, restart the BMC",
+    next_action: "check the machine's console: a host that never leaves its power-on self-test locks its settings; if the host is not in it and the BMC shows no update, restart the BMC",
 };
 
 /// The circuit breaker of the BMC is open after repeated failures.

@@ -90,10 +90,23 @@ impl ServerFirmware {
             bmc: hardware.manager.firmware_version.clone(),
             bios: hardware.system.bios_version.as_deref().map(Into::into),
         };
-        Some(Self {
-            vendor: hardware.system.manufacturer.as_deref()?.parse().ok()?,
-            model: hardware.system.model.as_deref()?.parse().ok()?,
-            installed: recognise(&shown, &own).into_iter().map(|one| one.installed).collect(),
+        let system = &hardware.system;
+        Self::of_shown(&shown, &own, (system.manufacturer.as_deref(), system.model.as_deref())).ok()
+    }
+
+    /// The firmware that a BMC shows, with the versions, the manufacturer and the model that its manager and its system show.
+    ///
+    /// # Errors
+    /// Returns the name of what is missing, or is no name: the manufacturer or the model.
+    pub fn of_shown(
+        shown: &[ShownFirmware],
+        own: &OwnVersions,
+        (manufacturer, model): (Option<&str>, Option<&str>),
+    ) -> Result<Self, &'static str> {
+        Ok(Self {
+            vendor: manufacturer.and_then(|text| text.parse().ok()).ok_or("manufacturer")?,
+            model: model.and_then(|text| text.parse().ok()).ok_or("model")?,
+            installed: recognise(shown, own).into_iter().map(|one| one.installed).collect(),
         })
     }
 }

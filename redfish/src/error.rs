@@ -277,7 +277,7 @@ macro_rules! or_restart {
     ($condition:literal) => {
         concat!(
             $condition,
-            ", restart the BMC (in its web interface, or with `ipmitool mc reset cold`); the host keeps running"
+            ", and its web interface shows no update, restart the BMC (there, or with `ipmitool mc reset cold`); the host keeps running"
         )
     };
 }

@@ -219,10 +219,10 @@ fn tls_problem(error: &reqwest::Error) -> Option<(TransportErrorKind, Option<Str
         Error::InvalidCertificate(CertificateError::Other(other)) => {
             match other.0.downcast_ref::<PinMismatch>() {
                 Some(mismatch) => (TransportErrorKind::PinMismatch, Some(mismatch.to_string())),
-                None => (TransportErrorKind::Untrusted, None),
+                None => (TransportErrorKind::Untrusted, Some(tls.to_string())),
             }
         }
-        Error::InvalidCertificate(_) => (TransportErrorKind::Untrusted, None),
+        Error::InvalidCertificate(_) => (TransportErrorKind::Untrusted, Some(tls.to_string())),
         Error::PeerIncompatible(_)
         | Error::AlertReceived(
             AlertDescription::ProtocolVersion

@@ -562,7 +562,8 @@ pub(super) fn seen(connection: &Connection, serial: &Serial, now: Time) -> Resul
     .map(drop)
 }
 
-/// Writes the update that a run leaves to the BMC of a server, beside what was observed; `None` when it has ended.
+/// Writes the update that a run leaves to the BMC of a server, beside what was observed; `None` when it has ended. Every server of
+/// the BMC has it: a job on another one would cut it as well.
 pub(super) fn update_left(
     connection: &Connection,
     serial: &Serial,
@@ -570,14 +571,19 @@ pub(super) fn update_left(
 ) -> Result<(), StoreError> {
     const OPERATION: &str = "write the update that was left to a BMC";
     let Some(update) = update else {
-        let sql = "UPDATE server_observed SET observed = nullif(json_remove(observed, '$.update'), '{}') WHERE serial = ?1";
+        let sql = "UPDATE server_observed SET observed = nullif(json_remove(observed, '$.update'), '{}')
+                   WHERE serial = ?1
+                      OR (observed -> '$.update' = (SELECT observed -> '$.update' FROM server_observed WHERE serial = ?1)
+                          AND serial IN (SELECT serial FROM servers
+                                         WHERE bmc_address = (SELECT bmc_address FROM servers WHERE serial = ?1)))";
         return execute(connection, OPERATION, sql, params![serial.as_str()]).map(drop);
     };
     execute(
         connection,
         OPERATION,
         "INSERT INTO server_observed (serial, observed)
-         SELECT serial, json_object('update', json(?2)) FROM servers WHERE serial = ?1
+         SELECT serial, json_object('update', json(?2)) FROM servers
+         WHERE bmc_address = (SELECT bmc_address FROM servers WHERE serial = ?1)
          ON CONFLICT (serial) DO UPDATE
          SET observed = json_set(coalesce(server_observed.observed, '{}'), '$.update', json(?2))",
         params![serial.as_str(), to_json(OPERATION, update)?],

@@ -13,7 +13,7 @@ use redfish::{Bmc, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::certificate;
+use super::certificate::{self, ShownCertificate};
 use super::identified::{Identified, input};
 use super::look::Look;
 use super::{UpkeepServices, names, waits};
@@ -46,8 +46,7 @@ pub(super) struct Absent {
 #[derive(Debug)]
 pub(super) enum Absence {
     Away(String),
-    /// The fingerprint of the certificate, if it is known.
-    Certificate(Option<String>),
+    Certificate(ShownCertificate),
     Denied(String),
 }
 
@@ -56,9 +55,7 @@ impl Absence {
     pub(super) fn of(step: &StepName, look: Look) -> Result<Self, StepError> {
         Ok(match look {
             Look::Silent(why) => Self::Away(why),
-            Look::OtherCertificate(error) => {
-                Self::Certificate(certificate::shown_fingerprint(&error).map(str::to_owned))
-            }
+            Look::OtherCertificate(error) => Self::Certificate(ShownCertificate::of(&error)),
             Look::Denied(error) => Self::Denied(error.kind.to_string()),
             Look::Error(error) => Self::Away(error.to_string()),
             Look::Unusable(why) => {
@@ -74,6 +71,7 @@ impl Absence {
     pub(super) fn words(&self) -> &str {
         match self {
             Self::Away(why) | Self::Denied(why) => why,
+            Self::Certificate(ShownCertificate { why: Some(why), .. }) => why,
             Self::Certificate(_) => "it shows another certificate",
         }
     }
@@ -82,7 +80,9 @@ impl Absence {
     pub(super) fn of_state(state: &UpdateState) -> Option<Self> {
         match state {
             UpdateState::Away { why } => Some(Self::Away(why.clone())),
-            UpdateState::CertificateChanged { shown } => Some(Self::Certificate(shown.clone())),
+            UpdateState::CertificateChanged { shown, why } => {
+                Some(Self::Certificate(ShownCertificate { fingerprint: shown.clone(), why: why.clone() }))
+            }
             UpdateState::LoginRefused { why } => Some(Self::Denied(why.clone())),
             _ => None,
         }
@@ -108,7 +108,7 @@ impl Absent {
         if let Absence::Certificate(shown) = absence {
             *self = Self { since: None, held: true };
             let server = services.bmc.server(step, &input(step, context)?.server).await?;
-            let hold = certificate::hold(services, context, &server, shown.as_deref()).await;
+            let hold = certificate::hold(services, context, &server, &shown).await;
             return Ok(hold.with_output(output(self.clone())));
         }
         let since = *self.since.get_or_insert(now);

@@ -164,8 +164,8 @@ impl Workflow for Upkeep {
 
     fn finish_timeout(&self) -> Duration {
         match self.name {
-            // An update that runs at the end of a run is let finish.
-            FIRMWARE_INSTALL => Duration::from_secs(4 * 3600),
+            // An update that runs at the end of a run is let finish: four hours at most, and as long for a BMC that is away then.
+            FIRMWARE_INSTALL => Duration::from_secs(10 * 3600),
             // A host that was asked to shut down is waited for, then powered on again.
             BIOS_APPLY => Duration::from_secs(30 * 60),
             _ => Duration::from_secs(15 * 60),

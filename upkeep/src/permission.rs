@@ -1,8 +1,8 @@
-//! Whether an order permits the restart of a host that is on.
+//! Whether an order permits the restart of a host that is on, or to send what is used without one.
 //!
 //! ```text
 //!   restart: forbidden           wait until the BMC shows the change: an operator restarts the host
-//!   restart_from in the future   wait until then
+//!   restart_from in the future   wait until then, before the restart; before the image is sent, if it is used without the host
 //!   restart_until in the past    failure `window_over`: what was stored is used after the next restart
 //! ```
 //!
@@ -54,11 +54,26 @@ impl RestartWindow {
         }
     }
 
+    /// The wait for the beginning of the window, for what is used as soon as the BMC has it.
+    pub(super) fn begins_later(self, now: Time, what: &str) -> Option<WaitRequest> {
+        let from = self.from.filter(|from| *from > now)?;
+        Some(until_begin(
+            from,
+            now,
+            format!("{what} is used without a restart of the host and is sent from {from} on"),
+        ))
+    }
+
     /// Refuses to send `what` after the end of the window: a run may have waited for locks, a gate or a BMC until then.
-    pub(super) fn may_send(self, step: &StepName, now: Time, what: &str) -> Result<(), StepError> {
-        let Some(until) = self.until.filter(|until| *until <= now) else { return Ok(()) };
-        let summary =
-            format!("the maintenance window ended at {until} before {what} could be sent; nothing was sent");
+    pub(super) fn may_send(
+        self,
+        step: &StepName,
+        context: &StepContext,
+        what: &str,
+    ) -> Result<(), StepError> {
+        let Some(until) = self.until.filter(|until| *until <= context.now()) else { return Ok(()) };
+        let sent = if has_sent(context) { "nothing more was sent" } else { "nothing was sent" };
+        let summary = format!("the maintenance window ended at {until} before {what} could be sent; {sent}");
         let next = "order it again with another window; what the run did before it ended is in its events";
         Err(StepError::fail(failure(names::class::WINDOW_OVER, step, summary, next)))
     }
@@ -69,6 +84,31 @@ impl RestartWindow {
             HostRestart::Forbidden => now.plus(OPERATOR_LIMIT),
             HostRestart::Allowed => self.until.max(self.from).map_or(now, |end| end.max(now)),
         }
+    }
+}
+
+/// The number of times that a step has sent its change; a part of the output of each step that sends one.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Sent {
+    sent: u32,
+}
+
+/// Whether a step of the run has sent an image or settings.
+fn has_sent(context: &StepContext) -> bool {
+    [names::FW_UPLOAD, names::BIOS_WRITE, names::BIOS_BOOT_ORDER]
+        .into_iter()
+        .flat_map(|step| context.snapshot.records_of(step))
+        .any(|record| Sent::deserialize(&record.output).is_ok_and(|output| output.sent > 0))
+}
+
+fn until_begin(from: Time, now: Time, detail: String) -> WaitRequest {
+    WaitRequest {
+        reason: &waits::RESTART_WINDOW,
+        signals: Vec::new(),
+        poll: Some(from.since(now).min(LOOK_INTERVAL * 10)),
+        limit: (from.since(now) + LOOK_INTERVAL * 20).into(),
+        detail,
     }
 }
 
@@ -107,13 +147,8 @@ impl RestartRule {
         }
         let now = context.now();
         if let Some(from) = from.filter(|from| *from > now) {
-            return Ok(Permission::Later(WaitRequest {
-                reason: &waits::RESTART_WINDOW,
-                signals: Vec::new(),
-                poll: Some(from.since(now).min(LOOK_INTERVAL * 10)),
-                limit: (from.since(now) + LOOK_INTERVAL * 20).into(),
-                detail: format!("{used} after a restart of the host, which may happen from {from} on"),
-            }));
+            let detail = format!("{used} after a restart of the host, which may happen from {from} on");
+            return Ok(Permission::Later(until_begin(from, now, detail)));
         }
         if let Some(until) = until.filter(|until| *until <= now) {
             let summary =

@@ -101,8 +101,8 @@ pub const RESTART_FORBIDDEN: WaitReason = WaitReason {
 pub const RESTART_WINDOW: WaitReason = WaitReason {
     name: "restart_window",
     means: "the beginning of the maintenance window (restart_from)",
-    ends_by: "the time restart_from, at which the host is restarted; or a restart by an operator",
-    next_action: "nothing; what is stored is put into use by the restart",
+    ends_by: "the time restart_from, at which the host is restarted, or firmware that needs no restart is sent; or a restart by an operator",
+    next_action: "nothing; what is stored is put into use by the restart, and what is not sent yet is sent in the window",
 };
 
 /// It is not known whether the BMC has new settings.

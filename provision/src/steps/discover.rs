@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use redfish::{PowerState, SystemSelector};
+use redfish::PowerState;
 use serde_json::json;
 
 use super::super::outputs::{Discovered, SplicedBootGrant, Validated};
@@ -12,8 +12,8 @@ use super::iso_build::GrantUse;
 use super::slot_fallback::{splice, with_splice};
 use super::{class, input, names, reading_policy, step};
 use bmc::slots::{LearnedSlots, SlotPlan, plans, readable_base};
-use bmc::updates::{self, LeftOver};
-use bmc::{failure, from_redfish, identity, output_of};
+use bmc::updates::{self, FirstLook};
+use bmc::{failure, from_redfish, output_of};
 use engine::{StepContext, StepError, StepReport};
 use model::{Effect, NewEvent, StepName};
 
@@ -28,15 +28,12 @@ step!(
 
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     let serial = input(STEP, context)?.server;
-    let connected = services.bmc.connect(STEP, context, &serial).await?;
-    let selector = SystemSelector::serial(serial.as_str());
-    let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
-    let mut discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
-    let unverified = identity::verify(STEP, &connected.server, &discovery)?;
-    let cleared = match updates::left_over(STEP, context, &connected, false).await? {
-        LeftOver::Wait(report) => return Ok(*report),
-        LeftOver::Clear(cleared) => cleared,
+    let machine = match updates::first_look(STEP, &services.bmc, context, &serial, false).await? {
+        FirstLook::Wait(report) => return Ok(*report),
+        FirstLook::Ready(machine) => machine,
     };
+    let (connected, mut discovery) = (&machine.connected, machine.discovery.clone());
+    let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
     let validated: Validated = output_of(STEP, context, names::VALIDATE)?;
     let firmware = discovery.manager.as_ref().and_then(|manager| manager.firmware.clone());
     let learned = LearnedSlots::stored(
@@ -107,6 +104,5 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     if let Some(splice) = splice {
         report = with_splice(report, splice);
     }
-    report.events.extend(unverified);
-    Ok(connected.report(cleared.report(report)))
+    Ok(machine.report(report))
 }

@@ -316,7 +316,7 @@ fn exhausted(step: &StepName, refused: &[RefusedAttempt], why: &str) -> StepErro
     let unread = refused.iter().all(|refused| refused.bytes_read == Some(0));
     let next_action = match (busy, unread) {
         (true, _) => {
-            "the BMC was busy at every insert: end what holds it (an update, another session with virtual media) or restart it with `shoal server reset-bmc SERIAL`, then create the job again"
+            "the BMC was busy at every insert: wait for the end of an update that it carries out, and end another session with virtual media; restart the BMC (`shoal server reset-bmc SERIAL`) only if its web interface shows no update. Then create the job again"
         }
         (false, true) => {
             "the BMC requested no image: check the network from the BMC to the media address (MEDIA_BASE_URL); `shoal bmc doctor` tests it with a small image"

@@ -92,6 +92,10 @@ async fn a_bmc_that_stays_busy_is_named_as_the_cause_and_not_the_network() {
     let failure = run.failure.unwrap();
     assert!(inserts(&bench) > 2, "the insert was not sent again: {failure:#?}");
     assert!(failure.next_action.contains("the BMC was busy at every insert"), "{failure:#?}");
+    // A restart of the BMC would cut the update that makes it busy.
+    let (before, after) = failure.next_action.split_once("restart the BMC").unwrap();
+    assert!(before.contains("wait for the end of an update"), "{failure:#?}");
+    assert!(after.contains("only if its web interface shows no update"), "{failure:#?}");
     assert!(failure.summary.contains("an update is in progress"), "{failure:#?}");
 }
 

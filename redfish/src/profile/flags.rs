@@ -158,8 +158,9 @@ flags! {
     update_state_at "update_state_at": UpdateStateAt [UpdateStateAt] = UpdateStateAt::Task;
     /// Whether the host must be powered off before an update of its BIOS; the caller switches it off.
     update_bios_host_off "update_bios_host_off": bool [bool] = false;
-    /// Maximum duration of an update after it was accepted; the caller decides by the version then.
-    update_timeout "update_timeout_s": Duration [Seconds] = Duration::from_secs(3600);
+    /// Maximum duration of an update after it was accepted; the caller decides by the version then. Four hours at most: some BMCs update
+    /// a whole tray at once.
+    update_timeout "update_timeout_s": Duration [Seconds<14_400>] = Duration::from_secs(3600);
     /// Why this BMC cannot be used, with the next action; empty when it can be used.
     unsupported "unsupported": String [String] = String::new();
 }

@@ -263,6 +263,10 @@ fn an_invalid_override_is_named_with_the_reason() {
             "flag vm_path: unknown variant `cellar`, expected `system` or `manager`",
         ),
         (json!({ "settle_after_mount_s": 99999 }), "flag settle_after_mount_s: a time of more than an hour"),
+        (
+            json!({ "update_timeout_s": 14401 }),
+            "flag update_timeout_s: a time of more than 4 hours (14400 s)",
+        ),
         (json!({ "settle_after_mount_s": "long" }), "flag settle_after_mount_s: invalid type"),
         (json!({ "url_schemes": ["gopher"] }), "flag url_schemes: a list of http, https, nfs or cifs"),
         (json!({ "url_schemes": [] }), "flag url_schemes: "),

@@ -17,20 +17,21 @@ impl<T> Set<T> for T {
     }
 }
 
-/// A time in whole seconds, an hour at most.
+/// A time in whole seconds, `MAX` at most; an hour unless a flag says otherwise.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(try_from = "u64")]
-pub struct Seconds(u64);
+pub struct Seconds<const MAX: u64 = 3600>(u64);
 
-impl TryFrom<u64> for Seconds {
-    type Error = &'static str;
+impl<const MAX: u64> TryFrom<u64> for Seconds<MAX> {
+    type Error = String;
 
     fn try_from(seconds: u64) -> Result<Self, Self::Error> {
-        if seconds <= 3600 { Ok(Seconds(seconds)) } else { Err("a time of more than an hour (3600 s)") }
+        let hours = if MAX == 3600 { "an hour".to_owned() } else { format!("{} hours", MAX / 3600) };
+        (seconds <= MAX).then_some(Seconds(seconds)).ok_or(format!("a time of more than {hours} ({MAX} s)"))
     }
 }
 
-impl Set<Duration> for Seconds {
+impl<const MAX: u64> Set<Duration> for Seconds<MAX> {
     fn set(self, field: &mut Duration) {
         *field = Duration::from_secs(self.0);
     }

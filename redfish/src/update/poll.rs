@@ -62,10 +62,13 @@ pub enum UpdateState {
         /// What happened, without secrets.
         why: String,
     },
-    /// The BMC responds with another certificate than the pinned one; no credential was sent.
+    /// The BMC responds with another certificate than the pinned one, or one that is not trusted; no credential was sent.
     CertificateChanged {
         /// SHA-256 of the shown certificate in hexadecimal digits, for a rule that pins again after an update.
         shown: Option<String>,
+        /// Why the certificate is not trusted, where none is pinned: its end, its name, or who signed it.
+        #[serde(default)]
+        why: Option<String>,
     },
     /// The BMC refuses the login, as some do while they start; no further login is sent for a while after two refusals.
     LoginRefused {
@@ -78,6 +81,37 @@ impl UpdateState {
     /// Whether the task will not change any more.
     pub fn is_final(&self) -> bool {
         matches!(self, UpdateState::Done | UpdateState::Failed | UpdateState::Gone)
+    }
+
+    /// The state that an error means while a BMC carries out an update; `None` for an error that time does not heal.
+    pub fn of_absence(error: &RedfishError) -> Option<Self> {
+        Some(match &error.kind {
+            ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. } => {
+                UpdateState::CertificateChanged { shown: None, why: None }
+            }
+            ErrorKind::Tls { problem: TransportErrorKind::Untrusted, detail } => {
+                UpdateState::CertificateChanged { shown: None, why: Some(detail.clone()) }
+            }
+            ErrorKind::Unauthorized {
+                denial: DenialReason::Credentials | DenialReason::TooManyRejections,
+                ..
+            } => UpdateState::LoginRefused { why: error.kind.to_string() },
+            ErrorKind::Unreachable { .. }
+            | ErrorKind::CircuitOpen(_)
+            | ErrorKind::Timeout { .. }
+            | ErrorKind::Busy { .. }
+            | ErrorKind::Server { .. }
+            | ErrorKind::NotFound { .. }
+            | ErrorKind::BadAnswer { .. }
+            | ErrorKind::Refused { .. }
+            | ErrorKind::Tls {
+                // A BMC that restarts may refuse the handshake before it has loaded its certificate.
+                problem:
+                    TransportErrorKind::TlsHandshake | TransportErrorKind::NotTls | TransportErrorKind::LegacyTls,
+                ..
+            } => UpdateState::Away { why: error.kind.to_string() },
+            _ => return None,
+        })
     }
 }
 
@@ -171,37 +205,16 @@ impl Bmc {
 
     /// The state for an error that a restart of the BMC explains.
     fn absence(&self, error: RedfishError) -> Result<UpdatePoll, RedfishError> {
-        let retry_after = error.retry_after();
-        let state = match &error.kind {
-            ErrorKind::Tls {
-                problem: TransportErrorKind::PinMismatch | TransportErrorKind::Untrusted,
-                ..
-            } => {
+        let state = match UpdateState::of_absence(&error) {
+            Some(UpdateState::CertificateChanged { why, .. }) => {
                 let shown =
                     self.core.transport.peer_certificate().map(|shown| Fingerprint(shown).to_string());
-                UpdateState::CertificateChanged { shown }
+                UpdateState::CertificateChanged { shown, why }
             }
-            ErrorKind::Unauthorized {
-                denial: DenialReason::Credentials | DenialReason::TooManyRejections,
-                ..
-            } => UpdateState::LoginRefused { why: error.kind.to_string() },
-            ErrorKind::Unreachable { .. }
-            | ErrorKind::CircuitOpen(_)
-            | ErrorKind::Timeout { .. }
-            | ErrorKind::Busy { .. }
-            | ErrorKind::Server { .. }
-            | ErrorKind::NotFound { .. }
-            | ErrorKind::BadAnswer { .. }
-            | ErrorKind::Refused { .. }
-            | ErrorKind::Tls {
-                // A BMC that restarts may refuse the handshake before it has loaded its certificate.
-                problem:
-                    TransportErrorKind::TlsHandshake | TransportErrorKind::NotTls | TransportErrorKind::LegacyTls,
-                ..
-            } => UpdateState::Away { why: error.kind.to_string() },
-            _ => return Err(error),
+            Some(state) => state,
+            None => return Err(error),
         };
-        Ok(UpdatePoll { retry_after, ..UpdatePoll::of(state) })
+        Ok(UpdatePoll { retry_after: error.retry_after(), ..UpdatePoll::of(state) })
     }
 }
 
@@ -246,9 +259,12 @@ pub(crate) fn describe(fields: &Map<String, Value>, secrets: &[&str]) -> [Update
     [task_state(fields, secrets), shown_state(fields, secrets)]
 }
 
-/// Whether a task of an update is carried out now.
+/// Whether a task of an update is carried out now, by its own word. Every other state, a missing and an unknown one included, may be
+/// that of an old task that never ends.
 pub(crate) fn is_running(fields: &Map<String, Value>) -> bool {
-    matches!(task_state(fields, &[]).state, UpdateState::Running { .. })
+    let state = json::word(fields, "TaskState").unwrap_or_default().to_ascii_lowercase();
+    ["running", "starting", "downloading"].contains(&state.as_str())
+        && matches!(task_state(fields, &[]).state, UpdateState::Running { .. })
 }
 
 /// The state in an OEM object of the update service.

@@ -98,6 +98,11 @@ fn has_ended(fields: &Map<String, Value>) -> bool {
         .contains(&state.as_str())
 }
 
+/// Whether the BMC responded, with something else than the resource.
+fn is_response(error: &RedfishError) -> bool {
+    is_absent(error) || error.status().is_some()
+}
+
 /// The task of the update among new tasks, the newest last.
 pub(crate) fn pick(new: &[Resource]) -> Option<&Resource> {
     let named: Vec<&Resource> = new.iter().filter(|task| is_update(&task.fields)).collect();
@@ -108,7 +113,8 @@ pub(crate) fn pick(new: &[Resource]) -> Option<&Resource> {
 
 impl Core {
     /// Why a list of tasks shows that an update runs: a task of the update service that the BMC carries out now. A task that waits
-    /// for a restart, or was never begun, is none: nothing is written.
+    /// for a restart or a user, or was never begun, is none: nothing is written. Neither is a task that the BMC lists and cannot show:
+    /// an old one must not stop every later update.
     pub(crate) async fn running_update(
         &self,
         operation: Operation,
@@ -118,7 +124,7 @@ impl Core {
         for path in paths.iter().skip(paths.len().saturating_sub(MAX_READ)) {
             let task = match self.read(operation, path).await {
                 Ok(task) => task,
-                Err(error) if is_absent(&error) => continue,
+                Err(error) if is_response(&error) => continue,
                 Err(error) => return Err(error),
             };
             if is_update(&task.fields) && is_running(&task.fields) {

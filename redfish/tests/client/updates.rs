@@ -256,6 +256,12 @@ async fn a_task_of_an_update_that_runs_makes_a_bmc_busy_that_shows_no_flag_for_i
             json!({ "Name": "Firmware update", "TaskState": "Pending", "Messages": scheduled["Messages"] }),
             false,
         ),
+        (json!({ "Name": "Firmware update", "TaskState": "Starting" }), true),
+        (json!({ "Name": "Firmware update", "TaskState": "Downloading", "PercentComplete": 10 }), true),
+        (json!({ "Name": "Firmware update", "TaskState": "UserIntervention" }), false),
+        (json!({ "Name": "Firmware update", "TaskState": "Pending", "PercentComplete": 100 }), false),
+        (json!({ "Name": "Firmware update", "TaskState": "Suspended", "PercentComplete": 40 }), false),
+        (json!({ "Name": "Firmware update" }), false),
         (json!({ "Name": "Log dump", "TaskState": "Running" }), false),
     ] {
         fake.put(&format!("{TASKS}/4"), task.clone());
@@ -268,6 +274,13 @@ async fn a_task_of_an_update_that_runs_makes_a_bmc_busy_that_shows_no_flag_for_i
             Err(other) => panic!("{task}: {other}"),
         }
     }
+    // A task that the BMC lists and cannot show stops no update; a BMC that does not respond does.
+    let of = |reply: fn() -> Reply| std::iter::repeat_with(reply).take(20);
+    fake.on(Method::GET, &format!("{TASKS}/4"), of(|| Reply::status(500)));
+    bmc.prepare_update(&service, choice.clone(), &UpdateRequest::default()).await.unwrap();
+    fake.on(Method::GET, &format!("{TASKS}/3"), of(Reply::times_out));
+    let error = bmc.prepare_update(&service, choice, &UpdateRequest::default()).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Timeout { .. }), "{error}");
     assert!(fake.mutations().is_empty());
 }
 

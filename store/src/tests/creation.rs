@@ -174,6 +174,44 @@ async fn an_update_that_a_run_leaves_to_a_bmc_stays_beside_what_is_observed_unti
 }
 
 #[tokio::test]
+async fn an_update_that_is_left_to_a_bmc_is_in_the_record_of_every_server_of_the_bmc_until_it_has_ended() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    kit.server("B").await;
+    let elsewhere = Server { bmc_address: "https://10.0.0.2".to_owned(), ..server("C") };
+    kit.store.create_server(elsewhere, NewEvent::info("server.created", "x")).await.unwrap();
+    let left = |name, update| Effect::ServerUpdateLeft { serial: serial(name), update };
+    let seen = async || {
+        let mut all = Vec::new();
+        for name in ["A", "B", "C"] {
+            all.push(kit.store.server(&serial(name)).await.unwrap().unwrap().observed);
+        }
+        all
+    };
+    kit.create_run(new_job("A", at(0), None, "x")).await;
+    let mut claimed = kit.claim_one("w", at(1)).await;
+    let (one, other) = (json!({ "what": "bios 2.19" }), json!({ "what": "bmc 7" }));
+    let shown = |update: &serde_json::Value| Some(json!({ "update": update }));
+    for (at_second, effects, expected) in [
+        (2, vec![left("A", Some(one.clone()))], [shown(&one), shown(&one), None]),
+        (3, vec![left("B", None)], [None, None, None]),
+        (
+            4,
+            vec![left("C", Some(other.clone())), left("A", Some(one.clone()))],
+            [shown(&one), shown(&one), shown(&other)],
+        ),
+        (5, vec![left("C", None)], [shown(&one), shown(&one), None]),
+        (6, vec![left("A", None)], [None, None, None]),
+    ] {
+        let mut change = RunChange::of(claimed.run.clone());
+        change.effects = effects;
+        kit.commit(change, &claimed.run, at(at_second)).await;
+        claimed.run = kit.run(claimed.run.id).await;
+        assert_eq!(seen().await, expected, "{at_second}");
+    }
+}
+
+#[tokio::test]
 async fn observations_of_a_server_never_change_its_revision() {
     let kit = Kit::new();
     kit.server("A").await;

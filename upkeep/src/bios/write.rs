@@ -154,7 +154,7 @@ impl Write<'_> {
     async fn send(&self, bmc: &Bmc, found: &Discovery, written: Written) -> Result<Attempt, StepError> {
         if written.sent == 0 {
             let window = order(self.step, self.context)?.window();
-            window.may_send(self.step, self.context.now(), self.target.word())?;
+            window.may_send(self.step, self.context, self.target.word())?;
         }
         let wanted = self.target.wanted(&self.plan);
         let unsent = Written { sent: written.sent, ..Written::default() };

@@ -12,7 +12,7 @@ use super::offer::{PlanItem, Planned, planned};
 use super::validate::order;
 use bmc::{QUEUE, class, failure, from_redfish, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport, WaitRequest};
-use firmware::{OwnVersions, ServerFirmware, recognise};
+use firmware::{OwnVersions, ServerFirmware};
 use model::{NewEvent, StepInstance, StepName, StepPhase};
 
 const STEP: &StepName = names::FW_PLAN;
@@ -31,19 +31,13 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         bmc: found.discovery.manager.as_ref().and_then(|manager| manager.firmware.clone()),
         bios: system.bios_version.clone(),
     };
-    let unnamed = |what: &str| {
+    let named = (system.manufacturer.as_deref(), system.model.as_deref());
+    let server = ServerFirmware::of_shown(&shown, &own, named).map_err(|missing| {
         let summary =
-            format!("the BMC shows no {what} of the server, so that no firmware can be chosen for it");
+            format!("the BMC shows no {missing} of the server, so that no firmware can be chosen for it");
         let next = "restart the BMC, then read the inventory: `shoal server inventory SERIAL --refresh`";
         StepError::fail(failure(class::UNSUPPORTED, STEP, summary, next))
-    };
-    let vendor = system.manufacturer.as_deref().and_then(|text| text.parse().ok());
-    let model = system.model.as_deref().and_then(|text| text.parse().ok());
-    let server = ServerFirmware {
-        vendor: vendor.ok_or_else(|| unnamed("manufacturer"))?,
-        model: model.ok_or_else(|| unnamed("model"))?,
-        installed: recognise(&shown, &own).into_iter().map(|one| one.installed).collect(),
-    };
+    })?;
     if let Some(wait) = parts_may_appear(context, &order, &server) {
         connected.bmc.release_idle();
         return Ok(StepReport::wait(wait));
@@ -52,7 +46,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         .map_err(|why| StepError::fail(failure(class::INPUT, STEP, why, "order the installation again")))?;
     let installs: Vec<String> = items.iter().filter(|item| item.installs()).map(PlanItem::what).collect();
     if !installs.is_empty() {
-        order.window().may_send(STEP, context.now(), &installs.join(", "))?;
+        order.window().may_send(STEP, context, &installs.join(", "))?;
     }
     let own = context.snapshot.plan.forward.iter().find(|instance| instance.name == *STEP);
     let queue = own.map_or(QUEUE, |instance| &instance.queue);

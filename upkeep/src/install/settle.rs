@@ -11,8 +11,8 @@
 //!                                                                   -> done: the power of the host is left as it is
 //! ```
 //!
-//! From the first wait on, the record of the server names the update ([`bmc::updates`]), so that a later run does not cut it. The end of
-//! the update ends the record.
+//! Before the first look, the record of the server names the update ([`bmc::updates`]), so that a later run does not cut it, however this
+//! step ends. The end of the update ends the record.
 //!
 //! The time of an update counts from its acceptance, and again from a restart of the host by this run: what was stored for days
 //! begins then.
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::absent::{self, AWAY_LIMIT, Absence, away_limit};
-use super::super::identified::{Identified, input};
+use super::super::identified::input;
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current, record};
@@ -34,12 +34,14 @@ use super::sending::Upload;
 use super::watch::Watched;
 use bmc::power::PowerRequest;
 use bmc::updates::LeftUpdate;
-use bmc::{output_of, wait_for_bmc};
-use engine::{StepContext, StepError, StepReport};
+use bmc::wait_for_bmc;
+use engine::{StepContext, StepError, StepReport, WaitRequest};
 use model::{NewEvent, StepName, StepPhase, Time};
 
 const STEP: &StepName = names::FW_SETTLE;
 const POLL: Duration = Duration::from_secs(10);
+/// The delay between the record of the update and the first look at it.
+const AFTER_RECORD: Duration = Duration::from_millis(1);
 
 /// The output of the step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -47,7 +49,7 @@ const POLL: Duration = Duration::from_secs(10);
 struct Settled {
     /// Whether an update may still run.
     is_running: bool,
-    /// Whether the record of the server names it.
+    /// Whether the record of the server was written.
     is_recorded: bool,
     away_since: Option<Time>,
 }
@@ -75,9 +77,9 @@ impl Open {
         Ok(LeftUpdate {
             run: context.snapshot.run.id,
             what,
-            bmc_address: output_of::<Identified>(STEP, context, names::FW_IDENTIFY)?.bmc_address,
             handle: self.handle.clone(),
             since: self.since,
+            limit_s: Some(self.limit.as_secs()),
         })
     }
 }
@@ -95,14 +97,15 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let Some(open) = open(context) else { return Ok(StepReport::skipped()) };
     let serial = input(STEP, context)?.server;
     let mut settled: Settled = context.own_output().unwrap_or_default();
-    let is_recorded = std::mem::replace(&mut settled.is_recorded, true);
-    let report = settle(services, context, &open, settled).await?;
     // The next run on the server looks at what this one leaves to the BMC. It is recorded first: this step may not come to its end.
-    Ok(match is_left(&report) {
-        true if !is_recorded => report.effect(open.left(context)?.recorded(&serial)),
-        false if is_recorded => report.effect(LeftUpdate::ended(&serial)),
-        _ => report,
-    })
+    if !settled.is_recorded {
+        settled = Settled { is_running: true, is_recorded: true, away_since: None };
+        let detail = format!("the BMC may flash {}; it is let finish", open.component);
+        let report = waiting(&open, context.now(), detail, AFTER_RECORD).with_output(json!(settled));
+        return Ok(report.effect(open.left(context)?.recorded(&serial)));
+    }
+    let report = settle(services, context, &open, settled).await?;
+    Ok(if is_left(&report) { report } else { report.effect(LeftUpdate::ended(&serial)) })
 }
 
 /// Whether an update may run after the report.
@@ -151,9 +154,13 @@ async fn settle(
             format!("the BMC may flash {} and cannot be read: {}", open.component, absence.words())
         }
     };
-    let mut wait = wait_for_bmc(&waits::FLASH_ENDS, open.until.since(now) + away_limit * 2, detail);
-    wait.poll = Some(POLL);
-    Ok(StepReport::wait(wait).with_output(json!(settled)))
+    Ok(waiting(open, now, detail, POLL).with_output(json!(settled)))
+}
+
+fn waiting(open: &Open, now: Time, detail: String, poll: Duration) -> StepReport {
+    let limit = open.until.since(now) + away_limit(open.limit) * 2;
+    let wait = wait_for_bmc(&waits::FLASH_ENDS, limit, detail);
+    StepReport::wait(WaitRequest { poll: Some(poll), ..wait })
 }
 
 /// Whether the step has found that no update runs. A step that failed has found nothing.

@@ -41,7 +41,7 @@ use super::watch;
 use super::way;
 use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
-use firmware::{VersionOrder, compare};
+use firmware::{Restart, VersionOrder, compare};
 use model::mutant::{self, Mutant};
 use model::{Effect, NewEvent, StepName};
 
@@ -70,6 +70,11 @@ async fn send(
     current: &Current,
     mut upload: Upload,
 ) -> Result<StepReport, StepError> {
+    if current.entry.file.restart == Restart::None
+        && let Some(wait) = current.order.window().begins_later(context.now(), &current.item.what())
+    {
+        return Ok(StepReport::wait(wait));
+    }
     let (connected, _) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
     let bmc = &connected.bmc;
     let failed = |error: RedfishError| from_redfish_change(STEP, &error);
@@ -79,7 +84,7 @@ async fn send(
         let message = format!("{} is installed already; nothing is sent", current.item.what());
         return Ok(StepReport::skipped().event(NewEvent::info("firmware.installed", message)));
     }
-    current.order.window().may_send(STEP, context.now(), &current.item.what())?;
+    current.order.window().may_send(STEP, context, &current.item.what())?;
     // All bytes are read and hashed before the first one is sent.
     let file = services.firmware.open(&current.entry).await.map_err(|why| unusable(STEP, &why))?;
     let service = bmc.update_capability().await.map_err(failed)?;

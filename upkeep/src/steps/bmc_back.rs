@@ -7,7 +7,8 @@
 //!   another certificate, or one that is not trusted  -> hold `certificate_changed`: the operator compares and registers it
 //!   another machine                                  -> failure of the identity check
 //!   the same machine, LastResetTime as before        -> failure `bmc_not_reset`: it was only unreachable
-//!   the same machine                                 -> done, with the time it was away
+//!   the same machine                                 -> done, with the time it was away; the record of an update that an
+//!                                                       earlier run has left to the BMC ends
 //! ```
 //!
 //! A certificate that changed is never accepted by itself: behind a restart of the BMC an attacker would be believed.
@@ -19,11 +20,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::absent::AFTER_DENIAL;
-use super::super::certificate;
+use super::super::certificate::{self, ShownCertificate};
 use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::bmc_reset::ResetProgress;
+use bmc::updates::LeftUpdate;
 use bmc::{class, failure, from_redfish, identity, output_of, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
 use model::{Effect, NewEvent, Server, StepName};
@@ -50,10 +52,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     // The time of a hold does not count: a resumed step begins anew.
     let late = context.now().since(context.record.started_at) >= BACK_WITHIN;
     match visit(services, context, &server, &found).await {
-        Ok(visit) => returned(context, &found, &reset, visit, progress),
+        Ok(visit) => returned(context, (&server, &found), &reset, visit, progress),
         Err(Missing::Look(Look::OtherCertificate(error))) => {
-            let shown = certificate::shown_fingerprint(&error);
-            Ok(certificate::hold(services, context, &server, shown).await.with_output(json!(progress)))
+            let shown = ShownCertificate::of(&error);
+            Ok(certificate::hold(services, context, &server, &shown).await.with_output(json!(progress)))
         }
         Err(Missing::Look(Look::Unusable(why))) => {
             let next = format!("correct it with `shoal server update {serial}`");
@@ -96,7 +98,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
 /// The report of a BMC that responds as the same machine.
 fn returned(
     context: &StepContext,
-    found: &Identified,
+    (server, found): (&Server, &Identified),
     reset: &ResetProgress,
     visit: Visit,
     mut progress: BackProgress,
@@ -121,6 +123,8 @@ fn returned(
         StepReport::done().with_output(json!(progress)).event(NewEvent::info("bmc.back", message));
     report.events.extend(visit.unverified);
     report.effects.extend(visit.learned);
+    // Any other restart has waited for the end of the update before.
+    report.effects.extend(LeftUpdate::cut(server));
     Ok(report)
 }
 

@@ -44,7 +44,7 @@ async fn a_login_that_a_restarted_bmc_refuses_is_waited_for_as_long_as_a_silent_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_may_be_silent_for_as_long_as_an_update_may_take() {
-    for (quirk, expected) in [(None, 60), (Some(2700), 45), (Some(600), 30)] {
+    for (quirk, expected) in [(None, 60), (Some(7200), 120), (Some(2700), 45), (Some(600), 30)] {
         let config = vendor("generic");
         let (files, action) = order(&config, &[Component::Bmc]);
         let bench = Bench::with_files(config, files).await;

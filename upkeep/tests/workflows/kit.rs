@@ -344,7 +344,18 @@ impl Bench {
 
     /// Works to the end of the run; the clock advances only when nothing is due.
     pub(crate) async fn run_to_end(&self, worker: &Elsewhere, id: RunId) -> Run {
-        for _ in 0..3000 {
+        self.run_until(worker, id, |run| run.phase == Phase::Ended).await
+    }
+
+    /// Works until the run waits for this reason.
+    pub(crate) async fn run_to_wait(&self, worker: &Elsewhere, id: RunId, reason: &str) {
+        let waits = |run: &Run| run.wait.as_ref().is_some_and(|wait| wait.reason == reason);
+        self.run_until(worker, id, |run| waits(run) || run.phase == Phase::Ended).await;
+        assert!(waits(&self.run(id).await), "no wait {reason}: {}", self.stored(id).await);
+    }
+
+    async fn run_until(&self, worker: &Elsewhere, id: RunId, is_reached: impl Fn(&Run) -> bool) -> Run {
+        for _ in 0..5000 {
             worker.run_until_idle().await;
             assert_eq!(
                 self.engine.run_until_idle().await.unwrap(),
@@ -352,7 +363,7 @@ impl Bench {
                 "the controller has no step of the run"
             );
             let run = self.run(id).await;
-            if run.phase == Phase::Ended {
+            if is_reached(&run) {
                 return run;
             }
             let due = run.next_run_at.unwrap();

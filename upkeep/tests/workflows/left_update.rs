@@ -6,7 +6,7 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power};
 use serde_json::Value;
 
 use firmware::Component;
-use model::{Outcome, Run};
+use model::{Outcome, Run, Server};
 use redfish::ManagerReset;
 use upkeep::UpkeepAction;
 use upkeep::order::{HardCycle, ResetBmc};
@@ -73,6 +73,85 @@ async fn only_a_forced_restart_of_the_bmc_goes_over_an_update_that_hangs() {
     assert_eq!(bench.sim_bmc.manager_resets(), 1, "{stored}");
     assert!(stored.contains("redfish.update-overridden") && stored.contains("bios 99.1"), "{stored}");
     assert_eq!(recorded(&bench).await, Value::Null, "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_left_to_a_bmc_that_moved_to_another_address_is_still_waited_for() {
+    let bench = left_running().await;
+    // Another text of the address at which the BMC is reached.
+    bench.change(|server| Server { bmc_address: format!("{}/redfish", server.bmc_address), ..server }).await;
+    let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+    assert_eq!(class(&run), "update_running", "{stored}");
+    assert_eq!((bench.sim_bmc.power_ons(), bench.sim_bmc.is_flashing()), (0, true), "{stored}");
+    assert_eq!(recorded(&bench).await["what"], "bios 99.1", "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forced_restart_that_the_bmc_refuses_keeps_the_record_of_the_update() {
+    let bench = left_running().await;
+    let refused = FaultEffect::Status {
+        status: 400,
+        message_id: "Base.1.18.ActionNotSupported".to_owned(),
+        message: "not now".to_owned(),
+    };
+    let trigger =
+        FaultTrigger::Request { method: "POST".to_owned(), path_ends_with: "Manager.Reset".to_owned() };
+    bench.sim_bmc.inject(Fault::always(trigger, refused));
+    let forced = UpkeepAction::Reset(ResetBmc { how: ManagerReset::Forced });
+    let (run, stored) = ended(&bench, forced).await;
+    assert_eq!((run.outcome, bench.sim_bmc.manager_resets()), (Some(Outcome::Failed), 0), "{stored}");
+    assert!(stored.contains("redfish.update-overridden"), "{stored}");
+    assert_eq!(recorded(&bench).await["what"], "bios 99.1", "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_is_silent_over_a_left_update_is_waited_for_and_the_failure_names_the_update() {
+    let refused = |status| FaultEffect::Status {
+        status,
+        message_id: "Base.1.18.ResourceAtUriUnauthorized".to_owned(),
+        message: "the BMC flashes".to_owned(),
+    };
+    for status in [None, Some(401), Some(503)] {
+        let bench = left_running().await;
+        match status {
+            None => bench.sim_bmc.set_reachable(false),
+            Some(status) => bench.sim_bmc.inject(Fault::always(FaultTrigger::Anything, refused(status))),
+        }
+        let before = bench.clock_now();
+        let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+        assert_eq!(class(&run), "update_running", "{status:?}: {stored}");
+        let failure = run.failure.unwrap();
+        for said in ["bios 99.1", "it cannot be read", "60 min", "nothing was changed"] {
+            assert!(failure.summary.contains(said), "{said} is not in {}", failure.summary);
+        }
+        assert!(!failure.next_action.contains("ipmitool"), "{}", failure.next_action);
+        assert!(bench.clock_now().since(before) >= Duration::from_secs(3600), "it was waited for");
+        assert_eq!(recorded(&bench).await["what"], "bios 99.1", "{stored}");
+        // The same BMC after its update.
+        bench.sim_bmc.clear_faults();
+        bench.sim_bmc.set_reachable(true);
+        bench.sim_bmc.continue_update();
+        let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{status:?}: {stored}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_is_recorded_although_settle_cannot_connect() {
+    let config = vendor("generic");
+    let (files, action) = order(&config, &[Component::Bios]);
+    let bench = Bench::with_files(config, files).await;
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(FlashFault::Hang)));
+    let (worker, id) = (bench.worker("w1"), bench.order(action).await);
+    bench.run_to_wait(&worker, id, "flashing").await;
+    bench
+        .change(|server| Server { bmc_password: "env:NO_SUCH_VARIABLE_OF_SHOAL".to_owned(), ..server })
+        .await;
+    let run = bench.run_to_end(&worker, id).await;
+    let stored = bench.stored(id).await;
+    assert_eq!(class(&run), "input", "{stored}");
+    assert_eq!(recorded(&bench).await["what"], "bios 99.1", "{stored}");
+    assert!(bench.sim_bmc.is_flashing(), "{stored}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,7 +77,7 @@ async fn another_certificate_after_the_restart_is_a_state_with_the_shown_fingerp
     let shown = loop {
         match bench.poll(&handle).await.unwrap().state {
             UpdateState::Away { .. } => tokio::task::yield_now().await,
-            UpdateState::CertificateChanged { shown } => break shown,
+            UpdateState::CertificateChanged { shown, .. } => break shown,
             other => panic!("{other:?}"),
         }
     };

@@ -341,3 +341,19 @@ async fn an_administrator_without_login_makes_a_token_on_the_machine_while_no_co
     );
     assert!(served.terminate().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_exist_offline_ends_with_3() {
+    let mut data = DataDir::new();
+    data.serve().await.kill();
+    for arguments in [
+        &["user", "show", "none", "--offline"][..],
+        &["user", "remove", "none", "--offline"],
+        &["token", "show", "none", "--offline"],
+        &["token", "rotate", "none", "--offline"],
+        &["registry", "ls", "none"],
+    ] {
+        let ran = data.command_of(arguments).output().unwrap();
+        assert_eq!(ran.status.code(), Some(3), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+}

@@ -198,8 +198,8 @@ async fn refused_commands_on_the_data_directory_and_rotations_there_are_entries(
     let mut data = DataDir::new();
     data.serve().await.kill();
     let run = |arguments: &[&str]| data.command_of(arguments).output().unwrap().status.code().unwrap();
-    assert_eq!(run(&["token", "revoke", "none", "--offline"]), 1);
-    assert_eq!(run(&["user", "disable", "none", "--offline"]), 1);
+    assert_eq!(run(&["token", "revoke", "none", "--offline"]), 3);
+    assert_eq!(run(&["user", "disable", "none", "--offline"]), 3);
     assert_eq!(run(&["token", "create", "first-start", "--role", "viewer", "--offline"]), 1);
     assert_eq!(run(&["secret", "rotate", "signing", "--offline"]), 0);
     assert_eq!(run(&["secret", "rotate", "master", "--offline"]), 0);

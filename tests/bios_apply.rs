@@ -296,6 +296,20 @@ async fn values_wait_for_a_restart_that_the_order_forbids_and_an_operator_makes(
     scene.end().await;
 }
 
+/// docs/troubleshooting.md says so: the change has the server until the host has restarted.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_power_cycle_while_a_restart_is_forbidden_is_refused() {
+    let scene = scene("generic", |_| {}).await;
+    let parameters = json!({ "attributes": { "BootMode": "Legacy" }, "restart": "forbidden" });
+    let id = order(&scene, parameters).await;
+    scene.wait_skipping(&id, "the wait", |job| job["wait"]["reason"] == "restart_forbidden").await;
+    let cycle = scene.admin.post(&place("condition"), &json!({ "kind": "powerCycleSoft" })).await;
+    let refused = cycle.refused(409, "conflict.condition");
+    assert!(refused["message"].as_str().unwrap().contains(&id), "{refused}");
+    assert_eq!(resets(scene.bmc(SERIAL)), 0);
+    scene.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_window_that_is_over_fails_and_a_later_order_sends_nothing_that_is_stored() {
     let scene = scene("generic", |_| {}).await;

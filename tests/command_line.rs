@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Scene, binary, healthy, soon};
+use crate::kit::{Client, Scene, binary, healthy, silent, soon};
 
 /// Runs the program as a client.
 pub(crate) async fn shoal(client: &Client, arguments: &[&str]) -> Output {
@@ -216,4 +216,29 @@ async fn top_takes_the_whole_terminal_and_gives_it_back_at_q() {
     assert!(page.lines().all(|line| line.trim_end().chars().count() <= 80), "{page}");
     let once = text(&client, &["top"]).await;
     assert!(once.starts_with("shoal  10:00:00 UTC") && !once.contains('\u{1b}'), "{once}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_a_filter_is_repeated_with_its_key() {
+    let scene = Scene::start(["KEY-1", "KEY-2"].map(silent).to_vec()).await;
+    for serial in ["KEY-1", "KEY-2"] {
+        let id = scene.admin.create_job(serial).await;
+        scene.admin.awaits_report(&id).await;
+        scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await;
+        scene.complete_skipping(&id).await;
+    }
+    let retry = ["job", "retry", "--serial-glob", "KEY-*", "--yes", "-o", "json", "--idempotency-key"];
+    let with = async |key: &str| shoal(&scene.admin, &[&retry[..], &[key]].concat()).await;
+    let batch = |ran: Output| {
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        serde_json::from_slice::<Value>(&ran.stdout).unwrap()
+    };
+    let created = batch(with("once").await);
+    assert_eq!(created["accepted"], 2, "{created}");
+    // The response was lost; the jobs that the request repeated are no longer the newest of their servers.
+    let again = batch(with("once").await);
+    assert_eq!((&again["batch_id"], &again["accepted"]), (&created["batch_id"], &json!(2)), "{again}");
+    let other = with("another").await;
+    assert!(String::from_utf8_lossy(&other.stderr).contains("the filter selects no job"));
+    scene.end().await;
 }

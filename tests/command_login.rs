@@ -130,3 +130,41 @@ async fn the_password_is_asked_for_on_a_terminal_and_not_shown() {
     }
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs script of util-linux"]
+async fn a_terminated_question_restores_the_terminal() {
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
+        let program = env!("CARGO_BIN_EXE_shoal");
+        let line = format!("sh -c 'echo pid $$; exec {program} whoami --user bea'; echo ended $?; stty -a");
+        let mut command = Command::new("script");
+        command
+            .args(["-qec", &line, "/dev/null"])
+            .env_clear()
+            .envs([("PATH", "/usr/bin:/bin"), ("TERM", "dumb"), ("SHELL", "/bin/sh")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let ran = tokio::task::spawn_blocking(move || {
+            let mut child = command.spawn().expect("script of util-linux is installed");
+            let (input, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+            let (mut shown, mut byte) = (Vec::new(), [0]);
+            while !shown.ends_with(b"Password of bea: ") {
+                assert_eq!(out.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&shown));
+                shown.push(byte[0]);
+            }
+            let text = String::from_utf8_lossy(&shown).into_owned();
+            let pid = text.split_whitespace().skip_while(|word| *word != "pid").nth(1).unwrap();
+            let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+            rustix::process::kill_process(pid, signal).unwrap();
+            out.read_to_end(&mut shown).unwrap();
+            child.wait().unwrap();
+            drop(input);
+            String::from_utf8(shown).unwrap()
+        });
+        let shown = soon("the end of the command", ran).await.unwrap();
+        assert!(shown.contains(&format!("ended {}", 128 + signal.as_raw())), "{shown}");
+        for setting in ["icanon ", "echo ", "isig "] {
+            assert!(shown.contains(setting) && !shown.contains(&format!("-{setting}")), "{setting}: {shown}");
+        }
+    }
+}

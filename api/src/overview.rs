@@ -24,7 +24,7 @@ use store::{OpenGroup, Overview, RackGroup};
 
 /// How long the numbers are used for other requests while no event is new: times pass also without events.
 const KEPT: Duration = Duration::from_secs(1);
-/// The least time between two computations: with ten thousand jobs one takes tens of milliseconds.
+/// The least time from the end of a computation to the next one: with many jobs one takes tenths of a second.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// The numbers of the last request. A second request waits for the first instead of counting again.
@@ -35,9 +35,18 @@ pub struct OverviewCache(Arc<Mutex<Option<Copied>>>);
 struct Copied {
     /// When they were taken, since the start of the program.
     taken: Duration,
+    /// When their computation had ended.
+    ended: Duration,
     /// The newest event that they know of.
     last_seq: i64,
     body: Bytes,
+}
+
+impl Copied {
+    /// The time before the next computation begins.
+    fn pause(&self, now: Duration) -> Duration {
+        BETWEEN.saturating_sub(now.saturating_sub(self.ended))
+    }
 }
 
 /// The whole installation in numbers.
@@ -189,13 +198,13 @@ pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Res
         Some(copy) if is_new(copy) => copy.body.clone(),
         copy => {
             // The lock is held meanwhile: readers that wait for it are content with what is computed then.
-            let age = copy.as_ref().map_or(BETWEEN, |copy| now.saturating_sub(copy.taken));
-            tokio::time::sleep(BETWEEN.saturating_sub(age)).await;
+            tokio::time::sleep(copy.as_ref().map_or(Duration::ZERO, |copy| copy.pause(now))).await;
             let (at, now) = (api.now(), api.clock().elapsed());
             let view = OverviewView::of(at, api.store().overview(at).await?);
             let body = serde_json::to_vec(&view).map_err(|error| ApiError::unwritable(&error))?;
             let body = Bytes::from(body);
-            *kept = Some(Copied { taken: now, last_seq: view.last_seq, body: body.clone() });
+            let ended = api.clock().elapsed();
+            *kept = Some(Copied { taken: now, ended, last_seq: view.last_seq, body: body.clone() });
             body
         }
     };
@@ -345,4 +354,17 @@ fn by_rack(groups: &[RackGroup]) -> Vec<RackView> {
         }
     }
     racks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_overview_has_a_pause_after_it() {
+        let ms = Duration::from_millis;
+        let copy = Copied { taken: ms(1000), ended: ms(1400), last_seq: 1, body: Bytes::new() };
+        assert_eq!(copy.pause(ms(1410)), ms(90));
+        assert_eq!(copy.pause(ms(1500)), Duration::ZERO);
+    }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::client::{Client, ConnectionArgs};
 use super::error::CliError;
+use super::exit::Exit;
 use super::output::plain;
 use super::settings_args::SettingsArgs;
 use access::accounts::AccountError;
@@ -66,6 +67,9 @@ pub(super) fn failed(error: AccountError) -> CliError {
     let message = plain(&error_chain(&error).to_string());
     match error {
         AccountError::Invalid { .. } | AccountError::Password(_) => CliError::Usage(message),
+        AccountError::UnknownUser(_)
+        | AccountError::UnknownToken(_)
+        | AccountError::UnknownWorkerToken(_) => CliError::Local { message, exit: Exit::NotFound },
         _ => CliError::failed(message),
     }
 }

@@ -28,6 +28,8 @@ use super::input;
 use super::login::LoginArgs;
 
 pub(super) use events::Changes;
+#[cfg(test)]
+pub(super) use events::tests::changes;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -246,11 +248,12 @@ impl Client {
         Url::parse(&format!("{base}{path_and_query}")).ok().filter(|_| path_and_query.starts_with('/'))
     }
 
-    /// Reads what a URL that needs no login has, piece by piece, however long it is. Returns the number of bytes.
+    /// Reads what a URL that needs no login has, piece by piece, however long it is. A piece comes with the number of bytes of all, if it
+    /// is known. Returns the number of bytes.
     pub(super) async fn read_to(
         &self,
         url: Url,
-        mut piece: impl FnMut(&[u8]) -> Result<(), CliError>,
+        mut piece: impl FnMut(&[u8], Option<u64>) -> Result<(), CliError>,
     ) -> Result<u64, CliError> {
         let unreachable = |error: reqwest::Error| CliError::Unreachable {
             url: self.base.to_string(),
@@ -265,9 +268,9 @@ impl Client {
             let body = serde_json::from_slice(&body).ok().filter(Value::is_object).unwrap_or_else(text);
             return Err(CliError::Refused { status: status.as_u16(), body });
         }
-        let mut bytes = 0;
+        let (mut bytes, total) = (0, response.content_length());
         while let Some(read) = response.chunk().await.map_err(unreachable)? {
-            piece(&read)?;
+            piece(&read, total)?;
             bytes += read.len() as u64;
         }
         Ok(bytes)

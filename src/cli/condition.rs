@@ -8,13 +8,13 @@
 //!        └── --watch ──> events until its end; the exit code is 0 only if it succeeded
 //! ```
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 use clap::Args;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-use super::client::{Client, header};
+use super::client::Client;
 use super::error::CliError;
 use super::job::watch_to_the_end;
 use super::output::{Format, Output, join, plain, text};
@@ -246,10 +246,7 @@ impl RequestArgs {
             }
         }
         if self.dry_run {
-            let headers = match &self.idempotency_key {
-                Some(key) => header("idempotency-key", key)?,
-                None => HeaderMap::new(),
-            };
+            let headers = RepeatKey::of_preview(self.idempotency_key.as_deref())?;
             let preview = preview_with(serial, &body, headers, client).await?;
             return match (output.json, many) {
                 (true, true) => output.row(&preview),
@@ -276,34 +273,42 @@ impl RequestArgs {
     }
 }
 
-/// Shows the newest condition of every kind of one server, or of one of `many`.
+/// Shows the newest condition of every kind of one server, or of each of many.
 pub(super) async fn list(
-    serial: &str,
-    many: bool,
+    targets: &Targets,
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let found = client.get(&["servers", serial, "conditions"], &[]).await?.body;
-    if output.format == Format::Name {
-        // Each also names its server.
-        let ids =
-            found["conditions"].as_array().into_iter().flatten().map(|condition| condition["id"].clone());
-        return output.document(&ids.collect());
+    let many = targets.are_filtered();
+    let rows: RefCell<Vec<Vec<String>>> = RefCell::default();
+    let read = async |serial: &str, output: &mut Output<'_>| {
+        let found = client.get(&["servers", serial, "conditions"], &[]).await?.body;
+        let conditions = || found["conditions"].as_array().into_iter().flatten();
+        match (output.format, many) {
+            // Each also names its server.
+            (Format::Name, _) => {
+                return output.document(&conditions().map(|condition| condition["id"].clone()).collect());
+            }
+            (_, true) if output.json => return output.row(&found),
+            (_, false) if output.json => return output.document(&found),
+            _ => {}
+        }
+        let columns =
+            ["/kind", "/state", "/revision", "/controller", "/updated_at", "/id", "/status/message"];
+        let cells = conditions().map(|condition| {
+            let server = many.then(|| plain(serial));
+            server.into_iter().chain(columns.map(|pointer| text(condition, pointer))).collect()
+        });
+        rows.borrow_mut().extend(cells);
+        Ok(())
+    };
+    let read = targets.each("conditions", Change::Reads, client, output, read).await;
+    let rows = rows.into_inner();
+    if !output.json && (read.is_ok() || !rows.is_empty()) {
+        let head = ["SERVER", "KIND", "STATE", "REVISION", "CONTROLLER", "CHANGED", "JOB", "STATUS"];
+        output.table(&head[usize::from(!many)..], &rows)?;
     }
-    match (output.json, many) {
-        (true, true) => return output.row(&found),
-        (true, false) => return output.document(&found),
-        (false, true) => output.line(format!("server {}", plain(serial)))?,
-        (false, false) => {}
-    }
-    let columns = ["/kind", "/state", "/revision", "/controller", "/updated_at", "/id", "/status/message"];
-    let rows: Vec<Vec<String>> = found["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|condition| columns.map(|pointer| text(condition, pointer)).to_vec())
-        .collect();
-    output.table(&["KIND", "STATE", "REVISION", "CONTROLLER", "CHANGED", "JOB", "STATUS"], &rows)
+    read
 }
 
 /// What a request would do.

@@ -55,13 +55,15 @@ pub(super) enum CliError {
         /// The request changes state and may have been processed.
         mutating: bool,
     },
-    /// There was no response to a request that creates something, nor to its repetition.
+    /// There was no response to a request that creates something, and its repetition did not say whether it was processed.
     #[error("{cause}")]
     Lost {
         /// The error of the repetition.
         cause: Box<Self>,
         /// The idempotency key of both requests.
         key: String,
+        /// The request creates a batch.
+        is_batch: bool,
     },
     /// The response is not one of a Shoal controller.
     #[error("the response of {url} is not the response of a Shoal controller: {reason}")]
@@ -162,12 +164,19 @@ impl CliError {
 
     /// What to do next.
     pub(super) fn hint(&self) -> Option<Cow<'static, str>> {
-        if let Self::Lost { key, .. } = self {
+        if let Self::Lost { key, is_batch, .. } = self {
             let is_word = key.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
             let key = if is_word { key.clone() } else { format!("'{}'", plain(key).replace('\'', "'\\''")) };
+            // The batch has changed what some filters select, such as the free servers.
+            let filter = match is_batch {
+                true => {
+                    ". With a filter it may select others now: `shoal batch list --since 10m` shows whether the batch exists"
+                }
+                false => "",
+            };
             return Some(Cow::Owned(format!(
                 "check that the controller runs and that --url (SHOAL_URL) is right. The request may have been processed: repeat \
-                 the command with --idempotency-key {key}, then nothing is created twice"
+                 the command with --idempotency-key {key}, then nothing is created twice{filter}"
             )));
         }
         self.fixed_hint().map(Cow::Borrowed)

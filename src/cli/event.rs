@@ -6,7 +6,8 @@
 //!   --watch               what follows the last position that was read
 //! ```
 //!
-//! The API has the log in the order of its positions; time, type and server are compared here.
+//! The API has the log in the order of its positions; time, type and server are compared here. Without `--since` a look back ends after
+//! [`MOST_IN_VAIN`] requests that found nothing, so that few events of one server do not read the whole log.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ use super::watch;
 const PAGE: u64 = 1000;
 /// The most positions of one look back over a part of the log that is empty.
 const WIDEST: u64 = 64 * PAGE;
+/// The most requests of one look back that find no wanted event.
+const MOST_IN_VAIN: usize = 100;
 
 /// Commands for the event log.
 #[derive(Debug, Subcommand)]
@@ -56,6 +59,8 @@ pub(super) struct ListEvents {
 struct Listed {
     events: Vec<Value>,
     next: u64,
+    /// The position up to which a look back that was ended has read: before it there may be others.
+    ended_at: Option<u64>,
 }
 
 /// Runs a command.
@@ -92,7 +97,7 @@ impl ListEvents {
             Some(_) => {
                 let (mut events, next) = watch::events(client, path, 0).await?;
                 events.retain(|event| self.wants(event, output));
-                Listed { events, next }
+                Listed { events, next, ended_at: None }
             }
             None => self.newest_of_all(path, client, output).await?,
         };
@@ -113,14 +118,19 @@ impl ListEvents {
         let from = self.since.map(|since| since.time((output.times.now)()));
         let (mut high, mut step) = (next, PAGE);
         let mut events: Vec<Value> = Vec::new();
+        let mut in_vain = 0;
         while high > 0 && events.len() < self.limit {
+            if from.is_none() && in_vain >= MOST_IN_VAIN {
+                return Ok(Listed { events, next, ended_at: Some(high) });
+            }
             let low = high.saturating_sub(step);
-            let mut part = between(client, path, low, high).await?;
+            let (mut part, requests) = between(client, path, low, high).await?;
             let is_old = |event: &Value| from.is_some_and(|from| !is_since(event, "/time", from));
             let begun = part.first().is_some_and(is_old);
             // Events of removed jobs are removed: a part of the log may be empty.
             step = if part.is_empty() { (step * 2).min(WIDEST) } else { PAGE };
             part.retain(|event| self.wants(event, output));
+            in_vain += if part.is_empty() { requests } else { 0 };
             part.append(&mut events);
             events = part;
             high = low;
@@ -128,7 +138,7 @@ impl ListEvents {
                 break;
             }
         }
-        Ok(Listed { events, next })
+        Ok(Listed { events, next, ended_at: None })
     }
 
     /// What was listed, with the events that followed. New events are never left out, also when they are more than the limit.
@@ -157,10 +167,16 @@ impl ListEvents {
     }
 }
 
-/// The events after position `low`, up to position `high`.
-async fn between(client: &Client, path: &[&str], low: u64, high: u64) -> Result<Vec<Value>, CliError> {
-    let (mut events, mut after) = (Vec::new(), low);
+/// The events after position `low`, up to position `high`, and the number of requests.
+async fn between(
+    client: &Client,
+    path: &[&str],
+    low: u64,
+    high: u64,
+) -> Result<(Vec<Value>, usize), CliError> {
+    let (mut events, mut after, mut requests) = (Vec::new(), low, 0);
     while after < high {
+        requests += 1;
         let query = [("after", after.to_string()), ("limit", PAGE.to_string())];
         let mut page = client.get(path, &query).await?.body;
         let Some(Value::Array(mut found)) = page.get_mut("events").map(Value::take) else {
@@ -174,7 +190,7 @@ async fn between(client: &Client, path: &[&str], low: u64, high: u64) -> Result<
             _ => break,
         }
     }
-    Ok(events)
+    Ok((events, requests))
 }
 
 /// Whether a text has the form of a glob: `*` stands for any characters, `?` for one.
@@ -205,6 +221,11 @@ fn is_like(glob: &str, text: &str) -> bool {
 }
 
 fn show(listed: &Listed, output: &mut Output<'_>) -> Result<(), CliError> {
+    if let Some(position) = listed.ended_at {
+        output.note(format!(
+            "the log was read back to position {position}; for older events give --since TIME, or --job JOB"
+        ));
+    }
     if output.json {
         return output.document(&json!({ "events": listed.events, "next": listed.next }));
     }

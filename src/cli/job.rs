@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use reqwest::header::HeaderMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::batch;
-use super::client::{Client, header};
+use super::client::Client;
 use super::error::CliError;
 use super::filter::FilterArgs;
 use super::ids;
@@ -342,10 +341,7 @@ impl CreateJob {
         self.filter.expect_none()?;
         let body = self.job(server, Some(&recipe));
         if self.dry_run {
-            let headers = match &self.idempotency_key {
-                Some(key) => header("idempotency-key", key)?,
-                None => HeaderMap::new(),
-            };
+            let headers = RepeatKey::of_preview(self.idempotency_key.as_deref())?;
             let query = [("dry_run", "true".to_owned())];
             let response = client.post_query(&["jobs"], &query, &body, headers).await?.body;
             return if output.json { output.document(&response) } else { dry_run(&response, output) };

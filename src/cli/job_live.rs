@@ -337,6 +337,7 @@ pub(super) async fn follow(client: &Client, job: &str, output: &mut Output<'_>) 
                     canvas = Canvas::default();
                 }
                 failures += 1;
+                changes.read_failed(PAUSE);
             }
             Err(error) => return Err(error),
         }

@@ -2,8 +2,8 @@
 //!
 //! Invariant: the URL is a secret, because it reads the image until it expires; a file with the image is readable by its user only.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::ids;
 use super::output::{Output, text};
+use super::progress::Progress;
 
 /// Arguments of `shoal job media-url`.
 #[derive(Args, Debug)]
@@ -35,7 +36,7 @@ impl MediaUrl {
             return Err(client.unexpected_response(&path, "url is missing"));
         };
         if let Some(file) = self.output {
-            let bytes = save(&file, url, client).await?;
+            let bytes = save(&file, url, client, output).await?;
             if output.json {
                 return output.document(&json!({ "file": file, "bytes": bytes }));
             }
@@ -52,18 +53,34 @@ impl MediaUrl {
     }
 }
 
-/// Reads an image into a new file.
-async fn save(file: &Path, url: url::Url, client: &Client) -> Result<u64, CliError> {
-    let refused =
-        |error: &std::io::Error| CliError::failed(format!("cannot write {}: {error}", file.display()));
+/// Reads an image into a new file: into `FILE.part` first, so that an interrupted command leaves no file that looks like the image.
+async fn save(file: &Path, url: url::Url, client: &Client, output: &mut Output<'_>) -> Result<u64, CliError> {
+    let refused = |error: &io::Error| CliError::failed(format!("cannot write {}: {error}", file.display()));
+    if file.symlink_metadata().is_ok() {
+        return Err(CliError::failed(format!("{} exists; give the name of a new file", file.display())));
+    }
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    // Of an interrupted command.
+    let _none = fs::remove_file(&part);
     let mut new = OpenOptions::new();
     let mut target =
-        new.write(true).create_new(true).mode(0o600).open(file).map_err(|error| refused(&error))?;
-    let read = client.read_to(url, |piece| target.write_all(piece).map_err(|error| refused(&error))).await;
-    let read = read.and_then(|bytes| target.sync_all().map_err(|error| refused(&error)).map(|()| bytes));
+        new.write(true).create_new(true).mode(0o600).open(&part).map_err(|error| refused(&error))?;
+    let mut progress = Progress::new(format!("reading {}", file.display()), None);
+    let mut done = 0;
+    let read = client.read_to(url, |piece, total| {
+        done += piece.len() as u64;
+        progress.of(total).report(done, &mut *output.err);
+        target.write_all(piece).map_err(|error| refused(&error))
+    });
+    let read = read.await;
+    progress.end(&mut *output.err);
+    let kept = || target.sync_all().and_then(|()| fs::rename(&part, file)).map_err(|error| refused(&error));
+    let read = read.and_then(|bytes| kept().map(|()| bytes));
     if read.is_err() {
         // A part of an image is no image.
-        let _left = std::fs::remove_file(file);
+        let _left = fs::remove_file(&part);
     }
     read
 }

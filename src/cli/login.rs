@@ -9,17 +9,16 @@
 //! ```
 //!
 //! Invariants: an option replaces the variables; a password is no argument, because other users of a machine can list arguments; a header value with credentials
-//! is marked as sensitive; the settings of the terminal are restored at every end of the question.
+//! is marked as sensitive; the settings of the terminal are restored at every end of the question ([`super::silent`]).
 
 use std::env::VarError;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use reqwest::header::HeaderValue;
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
@@ -27,6 +26,7 @@ use access::auth::MAX_PASSWORD_BYTES;
 use secrets::{SecretError, SecretSource};
 
 use super::error::CliError;
+use super::silent::Silent;
 
 /// The variable with an API token, or with its source.
 const TOKEN_VARIABLE: &str = "SHOAL_TOKEN";
@@ -200,6 +200,14 @@ fn typed(keys: &mut impl Read) -> Result<SecretString, CliError> {
             END if line.is_empty() => break,
             ERASE_LINE => line.clear(),
             0x08 | 0x7f => erase(&mut line),
+            // Such as Ctrl-Z and Ctrl-\, which do nothing else while the question is open.
+            0x00..0x20 => {
+                return Err(CliError::Usage(
+                    "the question for the password has ended: a control character was typed; a password that has one is given \
+                     with --user-password"
+                        .to_owned(),
+                ));
+            }
             _ if line.len() == MAX_PASSWORD_BYTES => {
                 return Err(CliError::Usage(format!("a password has at most {MAX_PASSWORD_BYTES} bytes")));
             }
@@ -219,32 +227,6 @@ fn erase(line: &mut Vec<u8>) {
         if byte & 0xc0 != 0x80 {
             break;
         }
-    }
-}
-
-/// A terminal that shows no keys and returns each at once.
-struct Silent<'a> {
-    terminal: &'a File,
-    settings: Termios,
-}
-
-impl<'a> Silent<'a> {
-    fn enter(terminal: &'a File) -> io::Result<Self> {
-        let settings = tcgetattr(terminal)?;
-        let mut silent = settings.clone();
-        // Ctrl-C is read as a key, so that the question ends with the settings restored.
-        silent.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
-        silent.special_codes[SpecialCodeIndex::VMIN] = 1;
-        silent.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // What was typed before the question is discarded.
-        tcsetattr(terminal, OptionalActions::Flush, &silent)?;
-        Ok(Self { terminal, settings })
-    }
-}
-
-impl Drop for Silent<'_> {
-    fn drop(&mut self) {
-        let _closed = tcsetattr(self.terminal, OptionalActions::Now, &self.settings);
     }
 }
 
@@ -274,6 +256,14 @@ mod tests {
         }
         let long = vec![b'a'; MAX_PASSWORD_BYTES + 1];
         assert!(of(&long).unwrap_err().contains("at most"));
+    }
+
+    #[test]
+    fn a_control_character_is_no_part_of_a_typed_password() {
+        for key in [0x1a, 0x1c, 0x04, 0x17, 0x1b, 0x00] {
+            let error = of(&[b's', b'e', key, b'c', b'\r']).unwrap_err();
+            assert!(error.contains("control character"), "{key}: {error}");
+        }
     }
 
     #[test]

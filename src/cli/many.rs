@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::exit::Exit;
 use super::filter::FilterOptions;
 use super::output::{Output, join, plain, text};
 use super::repeat::RepeatKey;
@@ -137,7 +138,7 @@ impl Consent {
     /// The servers of a filter; `None` after a preview.
     ///
     /// # Errors
-    /// As [`serials`]; with `--yes` also if the filter selects no server, or another number than was expected.
+    /// As [`serials`]; with `--yes` or `--dry-run` also if the filter selects no server, or another number than was expected.
     pub(super) async fn servers(
         &self,
         verb: &str,
@@ -152,10 +153,9 @@ impl Consent {
                 "the filter selects {} servers now and {expected} were expected; nothing was changed",
                 serials.len()
             ))),
-            _ if self.yes && !dry_run => match serials.is_empty() {
-                true => Err(selects_no("server")),
-                false => Ok(Some(serials)),
-            },
+            // A dry run is what a script checks before the command: nothing to do is a mistake of the filter.
+            _ if serials.is_empty() && (self.yes || dry_run) => Err(selects_no("server")),
+            _ if self.yes && !dry_run => Ok(Some(serials)),
             _ => {
                 let next = if dry_run { NextLine::YesWithoutDryRun } else { NextLine::Yes };
                 show_servers(verb, &serials, next, output)?;
@@ -188,6 +188,14 @@ pub(super) async fn each_of(
     let mut failed = 0_usize;
     for name in names {
         if let Err(error) = change(name, output).await {
+            // A watch reads all of them again; what was removed meanwhile is not listed then.
+            if output.record.is_some() {
+                match error.exit() {
+                    _ if error.is_transient() => return Err(error),
+                    Exit::NotFound => continue,
+                    _ => {}
+                }
+            }
             failed += 1;
             if output.json {
                 output.row(&json!({ one: name, "error": error.to_string() }))?;
@@ -234,7 +242,9 @@ impl Selection {
             Some(expected) => expected,
             None => {
                 let query = [("dry_run", "true".to_owned())];
-                let preview = client.post_query(&path, &query, &body, HeaderMap::new()).await?.body;
+                // With a key that was used: the jobs that its request selected, not those that are left.
+                let headers = key.map_or_else(|| Ok(HeaderMap::new()), RepeatKey::headers)?;
+                let preview = client.post_query(&path, &query, &body, headers).await?.body;
                 let count = preview["count"].as_u64().unwrap_or(0);
                 if !self.consent.yes || count == 0 {
                     show_jobs(verb, &preview, output)?;

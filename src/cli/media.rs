@@ -1,5 +1,7 @@
 //! `shoal media`: the boot, task and firmware images that a controller serves to BMCs.
 
+use std::collections::HashSet;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -64,9 +66,9 @@ impl ListMedia {
         if output.format == Format::Name {
             // An image that was served more than once is one name.
             let rows = page["media"].as_array().into_iter().flatten();
-            let mut names: Vec<String> =
-                rows.map(|media| format!("{}/{}", text(media, "/job_id"), text(media, "/image"))).collect();
-            names.dedup();
+            let names = rows.map(|media| format!("{}/{}", text(media, "/job_id"), text(media, "/image")));
+            let mut seen = HashSet::new();
+            let names: Vec<String> = names.filter(|name| seen.insert(name.clone())).collect();
             return output.document(&json!(names));
         }
         if output.json {

@@ -83,6 +83,7 @@ mod server_preview;
 mod session;
 mod settings_args;
 mod shell;
+mod silent;
 mod support;
 mod targets;
 mod timeline;

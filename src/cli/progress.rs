@@ -139,6 +139,12 @@ impl Progress {
         Self { what: what.into(), total, began: Instant::now(), shown_at: None, rate: Rate::default(), live }
     }
 
+    /// Progress whose size became known.
+    pub(super) fn of(&mut self, total: Option<u64>) -> &mut Self {
+        self.total = total;
+        self
+    }
+
     /// Shows the bytes that are done, if it is time to.
     pub(super) fn report(&mut self, done: u64, err: &mut dyn Write) {
         let now = Instant::now();

@@ -12,6 +12,7 @@ use registry::{GcOptions, Registry, RepositoryName, Tag};
 use serde_json::{Value, json};
 
 use super::error::CliError;
+use super::exit::Exit;
 use super::live::WatchArgs;
 use super::output::{Output, plain};
 use super::progress::{Direction, ProcessProgress};
@@ -201,7 +202,13 @@ pub(super) async fn run(
 }
 
 fn failed(error: &registry::Error) -> CliError {
-    CliError::failed(plain(&error_chain(error).to_string()))
+    let exit = match error {
+        registry::Error::RepositoryUnknown
+        | registry::Error::ManifestUnknown
+        | registry::Error::BlobUnknown => Exit::NotFound,
+        _ => Exit::Failed,
+    };
+    CliError::Local { message: plain(&error_chain(error).to_string()), exit }
 }
 
 fn named<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, CliError>
@@ -349,9 +356,11 @@ async fn list(registry: &Registry, only: Option<&str>, output: &mut Output<'_>) 
         rows.push((repository.to_string(), tags.iter().map(ToString::to_string).collect::<Vec<_>>()));
     }
     if output.json {
-        let rows: Vec<Value> =
-            rows.iter().map(|(repository, tags)| json!({ "repository": repository, "tags": tags })).collect();
-        return output.document(&json!({ "repositories": rows }));
+        // The members of the controller's list that are known without it.
+        let row =
+            |(name, tags): &(String, Vec<String>)| json!({ "name": name, "names": tags, "tags": tags.len() });
+        let rows: Vec<Value> = rows.iter().map(row).collect();
+        return output.document(&json!({ "repositories": rows, "next": null }));
     }
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|(repository, tags)| vec![repository, tags.join(" ")]).collect();

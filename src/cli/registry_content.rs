@@ -128,6 +128,13 @@ pub(super) async fn delete(
     let (name, reference) = parts(image)?;
     let shown = repository(name, client).await?;
     let gone = Gone::of(&shown, name, reference)?;
+    // A manifest with a tag exists.
+    if gone.tags.is_empty() && !client.has_manifest(name, reference).await? {
+        return Err(CliError::Local {
+            message: format!("{} has no manifest {}", plain(name), plain(reference)),
+            exit: Exit::NotFound,
+        });
+    }
     if yes {
         client.delete_manifest(name, reference).await?;
     }

@@ -20,7 +20,7 @@ use super::import::ImportServers;
 use super::input;
 use super::live::{Source, WatchArgs};
 use super::many::{self, Selection, ServerFilter};
-use super::output::{Column, Output, join, plain, text};
+use super::output::{Column, Output, join, labels, plain, text};
 use super::restored;
 use super::server_preview;
 use super::targets::{Change, Targets};
@@ -225,13 +225,7 @@ pub(super) async fn run(
         ServerCommand::ResetBmc(reset) => reset.run(client, output).await,
         ServerCommand::Bios(bios) => bios.run(client, output).await,
         ServerCommand::Conditions { targets, watch } => {
-            let many = targets.are_filtered();
-            let list = async |serial: &str, output: &mut Output<'_>| {
-                condition::list(serial, many, client, output).await
-            };
-            let show = async |output: &mut Output<'_>| {
-                targets.each("conditions", Change::Reads, client, output, &list).await
-            };
+            let show = async |output: &mut Output<'_>| condition::list(&targets, client, output).await;
             watch.list(Source::Events(client), output, show).await
         }
         ServerCommand::Restored { serial } => restored::show(&serial, client, output).await,
@@ -435,26 +429,29 @@ fn quirk(text: &str) -> Result<(String, Value), String> {
     Ok((flag.to_owned(), value))
 }
 
-/// The job of each server that has not ended. Of several that queue for one server, the oldest.
-async fn current_jobs(client: &Client) -> Result<BTreeMap<String, Value>, CliError> {
+/// The job of each server that has not ended. Of several that queue for one server, the oldest. `None` if there are more jobs
+/// than a list looks at: a server without a job cannot be told from a busy one then.
+async fn current_jobs(client: &Client) -> Result<Option<BTreeMap<String, Value>>, CliError> {
     let filters = [("filter", "-condition:ended".to_owned())];
     let mut found = client.list(&["jobs"], "jobs", &filters, MAX_JOBS).await?;
+    if !found["next"].is_null() {
+        return Ok(None);
+    }
     let jobs = found["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default();
     // The newest is first, so that an older one takes its place.
-    Ok(jobs
-        .into_iter()
-        .filter(|job| job["parent"].is_null())
-        .map(|job| (text(&job, "/server_serial"), job))
-        .collect())
+    let jobs = jobs.into_iter().filter(|job| job["parent"].is_null());
+    Ok(Some(jobs.map(|job| (text(&job, "/server_serial"), job)).collect()))
 }
 
-/// The state of a server in a word of `--state`: of several, the one that keeps jobs from it.
-fn state(server: &Value, has_job: bool) -> &'static str {
+/// The state of a server in a word of `--state`: of several, the one that keeps jobs from it. `has_job` is `None` if its jobs are
+/// not known.
+fn state(server: &Value, has_job: Option<bool>) -> &'static str {
     let has = |name: &str| server.get(name).is_some_and(|value| !value.is_null());
     let states = [
         ("restored", has("restored")),
         ("maintenance", has("maintenance")),
-        ("busy", has_job),
+        ("?", has_job.is_none()),
+        ("busy", has_job == Some(true)),
         ("pending-cleanup", has("pending_cleanup")),
         ("unseen", !has("last_seen")),
     ];
@@ -474,10 +471,20 @@ async fn list(
     if output.json {
         return output.document(&servers);
     }
-    let jobs = current_jobs(client).await.unwrap_or_else(|error| {
-        output.note(format!("the jobs of the servers are not shown: {error}"));
-        BTreeMap::new()
-    });
+    let not_shown = "the jobs of the servers are not shown, and which are busy";
+    let jobs = match current_jobs(client).await {
+        // A watch reads all of it again.
+        Err(error) if output.record.is_some() && error.is_transient() => return Err(error),
+        Err(error) => {
+            output.note(format!("{not_shown}: {error}"));
+            None
+        }
+        Ok(None) => {
+            output.note(format!("{not_shown}: more than {MAX_JOBS} jobs have not ended"));
+            None
+        }
+        Ok(jobs) => jobs,
+    };
     const COLUMNS: [Column<'_>; 8] = [
         Column::new("SERIAL", 0),
         Column::new("BMC", 1),
@@ -494,16 +501,16 @@ async fn list(
         .flatten()
         .map(|server| {
             let part = |pointer: &str| text(server, pointer);
-            let job = jobs.get(&part("/serial"));
+            let job = jobs.as_ref().and_then(|jobs| jobs.get(&part("/serial")));
             vec![
                 part("/serial"),
                 part("/bmc_address"),
-                state(server, job.is_some()).to_owned(),
+                state(server, jobs.is_some().then_some(job.is_some())).to_owned(),
                 job.map(|job| output.id(job, "/short_id", "/job_id")).unwrap_or_default(),
                 part("/vendor"),
                 part("/tls"),
                 part("/last_seen"),
-                labels(server),
+                labels(&server["labels"]).join(" "),
             ]
         })
         .collect();
@@ -531,7 +538,7 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("tls", join(&tls, " ")),
         ("unverified serial", text(server, "/allow_unverified_serial")),
         ("media from", text(server, "/media_base_url")),
-        ("labels", labels(server)),
+        ("labels", labels(&server["labels"]).join(" ")),
         ("revision", text(server, "/revision")),
         ("registered", text(server, "/created_at")),
         ("changed", text(server, "/updated_at")),
@@ -577,13 +584,4 @@ fn pending_cleanup(server: &Value) -> String {
     }
     let job = format!("of job {}", text(pending, "/job_id"));
     join(&[what, slots, job], "; ")
-}
-
-/// Labels as `KEY=VALUE`.
-fn labels(server: &Value) -> String {
-    let labels = server["labels"].as_object().into_iter().flatten();
-    let labels: Vec<String> = labels
-        .map(|(key, value)| super::output::plain(&format!("{key}={}", value.as_str().unwrap_or_default())))
-        .collect();
-    labels.join(" ")
 }

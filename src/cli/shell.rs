@@ -83,17 +83,21 @@ const BASH_NAMES: &str = r#"_shoal_names() {
         "server "* | "bmc "*) [[ $COMP_CWORD -ge 3 ]] && kind=server ;;
     esac
     [[ -z "$kind" ]] && return 0
+    # Nothing can be asked while a line is completed.
+    [[ -n "${SHOAL_USER-}" && -z "${SHOAL_USER_PASSWORD-}" ]] && return 0
     case "${COMP_WORDS[COMP_CWORD-1]}" in
         --server) ;;
         -*) return 0 ;;
     esac
-    COMPREPLY+=($(compgen -W "$(timeout 2 "${COMP_WORDS[0]}" "$kind" list -o name --limit 500 2>/dev/null)" -- "$cur"))
+    COMPREPLY+=($(compgen -W "$(timeout 2 "${COMP_WORDS[0]}" "$kind" list -o name --limit 500 </dev/null 2>/dev/null)" -- "$cur"))
 }
 complete -F _shoal_names -o bashdefault -o default shoal
 "#;
 
 const FISH_NAMES: &str = r#"
 function __shoal_names
+    # Nothing can be asked while a line is completed.
+    test -n "$SHOAL_USER" -a -z "$SHOAL_USER_PASSWORD"; and return
     timeout 2 shoal $argv[1] list -o name --limit 500 2>/dev/null
 end
 complete -c shoal -n "__fish_seen_subcommand_from server bmc; and not __fish_seen_subcommand_from add list" -f -a "(__shoal_names server)"

@@ -7,7 +7,8 @@
 //!   -l site=a, reading only         no consent: nothing is changed
 //! ```
 //!
-//! Invariant: a refusal of one server is its row, and the others go on; the exit code is 0 only if all succeeded.
+//! Invariant: a refusal of one server is its row, and the others go on; the exit code is 0 only if all succeeded. A filter that selects nothing
+//! is an error; a watch goes on, because later it may select something.
 
 use clap::Args;
 
@@ -56,6 +57,7 @@ impl Targets {
             return run(serial, output).await;
         }
         let serials = match change {
+            Change::Reads if output.record.is_some() => many::serials(&filter, client).await?,
             Change::Reads => many::some_serials(&filter, client).await?,
             Change::Changes => match self.selection.servers(verb, &filter, client, output).await? {
                 Some(serials) => serials,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
 use super::error::CliError;
 use super::live::{Source, WatchArgs};
-use super::output::{Output, text};
+use super::output::{Output, items, labels, text};
 use access::accounts::{NewToken, TokenView};
 use access::audit::AuditAction;
 use access::auth::Role;
@@ -268,10 +268,7 @@ fn show(issued: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
 
 /// The labels and registry scopes that limit a token.
 fn limits(token: &Value) -> String {
-    let labels = token["labels"].as_object().into_iter().flatten();
-    let labels = labels.map(|(key, value)| format!("{key}={}", text(value, "")));
-    let scopes = token["registry"].as_array().into_iter().flatten().map(|scope| text(scope, ""));
-    super::output::plain(&labels.chain(scopes).collect::<Vec<String>>().join(" "))
+    [labels(&token["labels"]), items(&token["registry"])].concat().join(" ")
 }
 
 fn show_token(token: &Value, output: &mut Output<'_>) -> Result<(), CliError> {

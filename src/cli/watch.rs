@@ -71,6 +71,8 @@ pub(super) async fn follow(
             }
             retry.record(next > seq);
             seq = next;
+        } else {
+            changes.read_failed(retry.pause);
         }
         while !changes.changed(retry.pause, LONGEST).await {}
     }

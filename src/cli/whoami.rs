@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::error::CliError;
-use super::output::{Output, text};
+use super::output::{Output, items, labels, text};
 
 /// Shows name, login, role and limits of the caller.
 pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
@@ -10,16 +10,12 @@ pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), 
     if output.json {
         return output.document(&me);
     }
-    let labels = me["labels"].as_object().into_iter().flatten();
-    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={}", text(value, ""))).collect();
-    let registry = me["registry"].as_array().into_iter().flatten();
-    let registry: Vec<String> = registry.map(|scope| text(scope, "")).collect();
     let all = |some: Vec<String>, all: &str| if some.is_empty() { all.to_owned() } else { some.join(", ") };
     output.fields(&[
         ("name", text(&me, "/name")),
         ("login", text(&me, "/login")),
         ("role", text(&me, "/role")),
-        ("servers", all(labels, "all")),
-        ("registry scopes", all(registry, "none: the role decides")),
+        ("servers", all(labels(&me["labels"]), "all")),
+        ("registry scopes", all(items(&me["registry"]), "none: the role decides")),
     ])
 }

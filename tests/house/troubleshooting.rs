@@ -79,3 +79,19 @@ fn a_name_that_the_program_does_not_have_is_noticed() {
         assert!(!known.contains(name), "{name}");
     }
 }
+
+#[test]
+fn a_command_that_pins_a_certificate_gives_the_password_of_the_bmc() {
+    // The controller sends the password to no BMC with another certificate, unless the operator gives it again.
+    for file in tracked(&["md"]).into_iter().filter(|file| !file.ends_with("docs/cli.md")) {
+        let text = read(&file).replace('\n', " ");
+        for command in text.split("shoal server update ").skip(1) {
+            let command = command.split(['`', ';']).next().unwrap();
+            assert!(
+                !command.contains("tls-fingerprint") || command.contains("--bmc-password-"),
+                "{}: shoal server update {command}",
+                file.display()
+            );
+        }
+    }
+}

@@ -94,7 +94,7 @@ pub const RESTART_FORBIDDEN: WaitReason = WaitReason {
     name: "restart_forbidden",
     means: "an operator to restart the host, because the order forbids it to the run",
     ends_by: "a read that shows the new version, or the new values, as in use",
-    next_action: "restart the host when it suits; what is stored is put into use by the restart",
+    next_action: "restart the host when it suits, in its operating system or in the web interface of the BMC; what is stored is put into use by the restart",
 };
 
 /// The maintenance window has not begun.

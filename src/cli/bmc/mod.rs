@@ -54,7 +54,8 @@ pub(super) struct ProbeArgs {
     /// Also write the read resources to a file; serial numbers, names and addresses are replaced
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Show what the last probe of a registered server found; the BMC is not asked
+    /// Show what the last probe of a registered server found; the BMC is not asked. As JSON the document is the card in
+    /// `card`, with `probed_at` and `server_serial`
     #[arg(long, conflicts_with_all = ["capture", "direct"])]
     last: bool,
 }
@@ -272,7 +273,7 @@ impl DoctorArgs {
     async fn last_of_many(&self, client: &Client, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
         let target = self.target.target.as_deref();
         let filter = self.selection.or_one(Subject::Servers, target, "serial number of the server")?;
-        let serials = many::serials(&filter, client).await?;
+        let serials = many::some_serials(&filter, client).await?;
         let show = async |serial: &str, output: &mut Output<'_>| {
             let report = last::kept(serial, client).await?;
             last::show_one_of_many(serial, &report, output)

@@ -8,7 +8,7 @@
 //!
 //! Invariants: one event holds [`MAX_EVENT_BYTES`] at most; a connection that is silent for three keep-alives is closed; a
 //! burst of events is one change; the caller reads at most once in [`GAP`], and once after the last event; a change is known
-//! until the caller has read, also if it stops waiting.
+//! until the caller has read, also if it stops waiting or if its read fails.
 //!
 //! Specification: WHATWG HTML, server-sent events.
 
@@ -44,6 +44,8 @@ pub(in crate::cli) struct Changes<'a> {
     is_due: bool,
     /// When the caller last read because of a change.
     read_at: Option<Instant>,
+    /// The last read failed: the caller reads again then, also without an event.
+    again_at: Option<Instant>,
 }
 
 struct Open {
@@ -65,13 +67,23 @@ impl<'a> Changes<'a> {
     }
 
     fn with(source: Option<(&'a Client, Vec<String>)>) -> Self {
-        Self { source, stream: None, retry_at: None, is_due: false, read_at: None }
+        Self { source, stream: None, retry_at: None, is_due: false, read_at: None, again_at: None }
+    }
+
+    /// The read after a change failed. The change stays known: the caller reads again after a pause.
+    pub(in crate::cli) fn read_failed(&mut self, pause: Duration) {
+        self.again_at = Some(Instant::now() + pause);
     }
 
     /// Waits for a change, for `pause` at most without a stream. Returns whether the caller reads again: false only if `tick`
     /// has passed and nothing has changed.
     pub(in crate::cli) async fn changed(&mut self, pause: Duration, tick: Duration) -> bool {
         let now = Instant::now();
+        if let Some(again_at) = self.again_at {
+            let end = again_at.min(now + tick);
+            sleep_until(end).await;
+            return end == again_at && self.read_now();
+        }
         if self.stream.is_none()
             && self.source.is_some()
             && self.retry_at.is_none_or(|retry_at| retry_at <= now)
@@ -117,6 +129,7 @@ impl<'a> Changes<'a> {
     /// The caller reads now.
     fn read_now(&mut self) -> bool {
         self.is_due = false;
+        self.again_at = None;
         self.read_at = Some(Instant::now());
         true
     }
@@ -203,7 +216,7 @@ impl Lines {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::cli) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -228,7 +241,7 @@ mod tests {
     }
 
     /// Changes whose stream is what the test sends.
-    fn changes() -> (tokio::sync::mpsc::UnboundedSender<&'static str>, Changes<'static>) {
+    pub(in crate::cli) fn changes() -> (tokio::sync::mpsc::UnboundedSender<&'static str>, Changes<'static>) {
         let (send, receive) = tokio::sync::mpsc::unbounded_channel();
         let body = futures_util::stream::unfold(receive, |mut receive| async {
             let text: &'static str = receive.recv().await?;

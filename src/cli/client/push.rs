@@ -159,6 +159,20 @@ impl Client {
         Ok(())
     }
 
+    /// Whether a repository has a manifest.
+    pub(in crate::cli) async fn has_manifest(
+        &self,
+        repository: &str,
+        reference: &str,
+    ) -> Result<bool, CliError> {
+        let head = self.v2(Method::HEAD, &format!("{repository}/manifests/{reference}"));
+        let response = self.send_raw(head).await?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Ok(false);
+        }
+        self.accepted_as("to look for it", response, StatusCode::OK).await.map(|_| true)
+    }
+
     /// Deletes a tag, or a manifest by its digest with every tag that names it.
     pub(in crate::cli) async fn delete_manifest(
         &self,

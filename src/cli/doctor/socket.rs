@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   /proc/net/tcp{,6}   the listening sockets: address, user, inode
-//!   /proc/1/fd          those of systemd; only root may read it
-//!   shoal.socket        otherwise: a socket of root, on a port that the unit names
+//!   shoal.socket        the ports that the unit names
+//!   /proc/1/fd          the sockets of systemd; only root may read it, for others a socket of root counts
 //! ```
 //!
 //! Specification: proc(5), systemd.socket(5).
@@ -45,10 +45,12 @@ impl Host {
             .flat_map(|table| table.lines().filter_map(Listening::of).collect::<Vec<Listening>>())
             .find(|listening| listening.holds(address));
         let Some(listening) = listening else { return false };
-        match self.sockets_of_systemd() {
-            Some(inodes) => inodes.contains(&listening.inode),
-            None => listening.user == 0 && self.ports_of_unit().contains(&address.port()),
-        }
+        // systemd listens for other units too.
+        self.ports_of_unit().contains(&address.port())
+            && match self.sockets_of_systemd() {
+                Some(inodes) => inodes.contains(&listening.inode),
+                None => listening.user == 0,
+            }
     }
 
     /// The inodes of the sockets of systemd; `None` if this user may not see them.
@@ -161,13 +163,35 @@ pub(super) mod tests {
             let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             let host_of = |folder: &Path| host(folder, address, 0);
             let holds = host_of(own.path());
+            unit(own.path(), UNIT, address);
             systemd_has(own.path(), 4711);
             assert!(holds.systemd_holds(address), "{address}");
             assert!(!holds.systemd_holds(SocketAddr::new(address.ip(), 81)), "another port");
             let held_by_another = host_of(other.path());
+            unit(other.path(), UNIT, address);
             systemd_has(other.path(), 4712);
             assert!(!held_by_another.systemd_holds(address), "{address}");
         }
+    }
+
+    /// A unit of systemd that listens on an address.
+    fn unit(root: &Path, name: &str, address: SocketAddr) {
+        let units = root.join("etc/systemd/system");
+        fs::create_dir_all(&units).unwrap();
+        fs::write(units.join(name), format!("[Socket]\nListenStream={address}\n")).unwrap();
+    }
+
+    #[test]
+    fn a_socket_of_another_unit_of_systemd_is_another_program() {
+        let address: SocketAddr = "0.0.0.0:9090".parse().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let host = host(folder.path(), address, 0);
+        systemd_has(folder.path(), 4711);
+        unit(folder.path(), "cockpit.socket", address);
+        unit(folder.path(), UNIT, "0.0.0.0:8443".parse().unwrap());
+        assert!(!host.systemd_holds(address));
+        unit(folder.path(), UNIT, address);
+        assert!(host.systemd_holds(address));
     }
 
     #[test]

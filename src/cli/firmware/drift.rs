@@ -9,7 +9,8 @@
 //!   server   differs  one component differs        unknown  no inventory, no set, several sets, an unknown component
 //! ```
 //!
-//! Invariant: each server is a dry run of an installation; nothing is changed, and no BMC is asked.
+//! Invariants: each server is a dry run of an installation; nothing is changed, and no BMC is asked; of many servers a refusal of one is its
+//! row.
 
 use std::collections::BTreeMap;
 
@@ -91,11 +92,12 @@ impl Drift {
             None => many::some_serials(&filter, client).await?,
         };
         let body = json!({ "kind": "firmwareInstall", "parameters": set.parameters() });
+        let many = serials.len() > 1;
         let mut rows = Vec::new();
         for serial in serials {
             rows.push(match preview(&serial, &body, client).await {
                 Ok(preview) => Row::of(serial, &preview),
-                Err(error) => Row::without_set(serial, error)?,
+                Err(error) => Row::without_plan(serial, many, error)?,
             });
         }
         show(&rows, output)
@@ -118,16 +120,19 @@ impl Row {
         }
     }
 
-    /// The row of a server for which no set was found; any other refusal ends the command.
-    fn without_set(serial: String, error: CliError) -> Result<Self, CliError> {
-        let CliError::Refused { body, .. } = &error else { return Err(error) };
+    /// The row of a server for which no set was found, or which is one of many and was refused. A refusal of all of them, such as of
+    /// the login or of the set, ends the command.
+    fn without_plan(serial: String, many: bool, error: CliError) -> Result<Self, CliError> {
+        let CliError::Refused { status, body } = &error else { return Err(error) };
         let message = match body["error"].as_str() {
             Some("firmware.no_set" | "firmware.several_sets") => body["message"].clone(),
             // Without vendor and model no set can be chosen.
             Some("validation_error") if body["details"][0]["path"] == "/parameters/firmware_set" => {
                 body["details"][0]["message"].clone()
             }
-            _ => return Err(error),
+            Some("unknown_firmware_set") => return Err(error),
+            _ if !many || matches!(status, 401 | 403) => return Err(error),
+            _ => json!(error.to_string()),
         };
         Ok(Self {
             serial,

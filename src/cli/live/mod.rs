@@ -23,7 +23,7 @@ use super::output::{Output, Piece, RecordedRow, Screen, Times, time_of, width};
 pub(super) use canvas::Canvas;
 
 /// The pause between two reads of a list without events.
-const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 10 } else { 2000 });
 /// How often ages are drawn again.
 const TICK: Duration = Duration::from_secs(5);
 /// How many consecutive failures end a watch: about five minutes.
@@ -57,39 +57,49 @@ impl WatchArgs {
         if !self.watch {
             return show(output).await;
         }
-        let mut changes = match source {
+        let changes = match source {
             Source::Events(client) => Changes::of(client, &["events"]),
             Source::Pauses => Changes::by_pauses(),
         };
-        let in_place = output.screen.live && !output.json;
-        let mut canvas = Canvas::default();
-        let mut appended = Appended::default();
-        let (mut failures, mut record) = (0, Vec::new());
-        loop {
-            match recorded(output, &mut show).await {
-                Ok(new) => {
-                    failures = 0;
-                    record = new;
-                    if !in_place {
-                        appended.show(&record, output)?;
-                    }
+        follow(changes, output, show).await
+    }
+}
+
+/// Shows a list at each change until it cannot be read.
+async fn follow(
+    mut changes: Changes<'_>,
+    output: &mut Output<'_>,
+    mut show: impl AsyncFnMut(&mut Output<'_>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let in_place = output.screen.live && !output.json;
+    let mut canvas = Canvas::default();
+    let mut appended = Appended::default();
+    let (mut failures, mut record) = (0, Vec::new());
+    loop {
+        match recorded(output, &mut show).await {
+            Ok(new) => {
+                failures = 0;
+                record = new;
+                if !in_place {
+                    appended.show(&record, output)?;
                 }
-                Err(error) if error.is_transient() && failures < MAX_FAILURES => {
-                    if failures == 0 {
-                        output.note(format!("{error}; trying again"));
-                    }
-                    failures += 1;
-                }
-                Err(error) => return Err(error),
             }
-            loop {
-                if in_place {
-                    output.screen = Screen::of_stdout();
-                    canvas.draw(&drawn(&record, output)?, output)?;
+            Err(error) if error.is_transient() && failures < MAX_FAILURES => {
+                if failures == 0 {
+                    output.note(format!("{error}; trying again"));
                 }
-                if changes.changed(PAUSE, TICK).await {
-                    break;
-                }
+                failures += 1;
+                changes.read_failed(PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+        loop {
+            if in_place {
+                output.screen = Screen::of_stdout();
+                canvas.draw(&drawn(&record, output)?, output)?;
+            }
+            if changes.changed(PAUSE, TICK).await {
+                break;
             }
         }
     }

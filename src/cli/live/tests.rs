@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cli::client::changes;
 use crate::cli::output::Format;
 
 /// A list with the states of two jobs.
@@ -45,6 +46,32 @@ fn a_pipe_receives_the_rows_that_changed() {
             vec!["a", "running", "2026-01-01T00:00:00Z"],
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_failed_once_is_read_again_without_an_event() {
+    let (events, changes) = changes();
+    // One event, and then none: the stream stays open.
+    events.send("data: {}\n\n").unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut output = Output::new(&mut out, &mut err, Format::Text);
+    let mut reads = 0;
+    let show = async |output: &mut Output<'_>| {
+        reads += 1;
+        match reads {
+            1 => output.line("first"),
+            2 => {
+                Err(CliError::Refused { status: 503, body: json!({"error": "stopping", "message": "stops"}) })
+            }
+            3 => output.line("second"),
+            _ => Err(CliError::failed("the end")),
+        }
+    };
+    let followed = follow(changes, &mut output, show);
+    // After the third read the list waits for the next event.
+    tokio::time::timeout(Duration::from_secs(60), followed).await.unwrap_err();
+    assert_eq!(String::from_utf8(out).unwrap(), "first\nsecond\n");
+    drop(events);
 }
 
 #[test]

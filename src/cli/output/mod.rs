@@ -29,7 +29,7 @@ pub(super) use format::Format;
 pub(super) use paint::bare;
 pub(super) use paint::{bold, faint, state};
 pub(super) use piece::{Piece, RecordedRow};
-pub(super) use plain::{Cut, join, plain, shorten, text, width, wrap};
+pub(super) use plain::{Cut, items, join, labels, plain, shorten, text, width, wrap};
 pub(super) use screen::Screen;
 pub(super) use table::Column;
 

@@ -54,6 +54,17 @@ fn collect_members(before: &str, value: &Value, members: &mut Vec<String>) {
     }
 }
 
+/// The labels of an object, as `KEY=VALUE`.
+pub(in crate::cli) fn labels(object: &Value) -> Vec<String> {
+    let labels = object.as_object().into_iter().flatten();
+    labels.map(|(key, value)| format!("{}={}", plain(key), words(value))).collect()
+}
+
+/// The items of a list as texts.
+pub(in crate::cli) fn items(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().map(words).collect()
+}
+
 /// Joins the texts that are not empty.
 pub(in crate::cli) fn join(parts: &[String], between: &str) -> String {
     let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();

@@ -38,3 +38,13 @@ fn the_options_are_the_filters_of_the_list() {
     assert!(refused(&["media", "list", "--served", "--ended"]).contains("--ended"));
     assert!(refused(&["media", "list", "--image", "cd"]).contains("firmware"));
 }
+
+#[test]
+fn each_image_of_a_job_is_one_name_however_often_it_was_served() {
+    let ended = json!("2026-01-02T10:30:00Z");
+    let rows: Vec<Value> =
+        ["task", "boot", "task", "boot"].map(|image| media(image, "ended", ended.clone())).into();
+    let controller = Controller::start(move |_| (200, json!({ "media": rows, "next": null })));
+    let names = controller.shoal(&["media", "list", "-o", "name"]).ends_with(0).out;
+    assert_eq!(names, "J-1/task\nJ-1/boot\n");
+}

@@ -226,8 +226,15 @@ fn the_task_image_of_a_job_is_a_url_or_a_file() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "the bytes of an image");
     let image = controller.seen().into_iter().find(|seen| seen.uri.path().starts_with("/media/")).unwrap();
     assert_eq!(image.header("authorization"), None, "the signature is the login");
-    controller.shoal(&["job", "media-url", "j-1", "-o", &file]).ends_with(1);
+    let again = controller.shoal(&["job", "media-url", "j-1", "-o", &file]).ends_with(1);
+    assert!(again.err.contains("exists"), "{}", again.err);
     controller.shoal(&["job", "media-url", "j-2"]).ends_with(3);
+    // What an interrupted command left is no image, and in the way of no other one.
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(format!("{file}.part"), "the bytes of an im").unwrap();
+    controller.shoal(&["job", "media-url", "j-1", "-o", &file]).ends_with(0);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the part has become the image");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "the bytes of an image");
 }
 
 #[test]
@@ -251,4 +258,50 @@ fn one_user_and_one_token_are_shown() {
         assert!(token.contains(part), "{part} in {token}");
     }
     controller.shoal(&["user", "show", "bob"]).ends_with(3);
+}
+
+#[test]
+fn a_list_of_events_of_one_server_has_a_bound_of_requests() {
+    // A million events, of which the first and the last are of this server.
+    const LAST: u64 = 1_000_000;
+    let controller = Controller::start(|seen| {
+        let query = seen.uri.query().unwrap_or_default();
+        let of = |name: &str| {
+            query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+        };
+        let after: u64 = of("after").parse().unwrap_or(LAST);
+        let end = LAST.min(after + of("limit").parse::<u64>().unwrap());
+        let event = |seq| {
+            let server = if seq == 1 || seq == LAST { "XF-1" } else { "XF-2" };
+            json!({ "seq": seq, "server_serial": server, "time": "2026-01-02T00:00:00.000Z" })
+        };
+        let events: Vec<Value> = (after + 1..=end).map(event).collect();
+        (200, json!({ "events": events, "next": end }))
+    });
+    let ran = controller.shoal(&["event", "list", "--server", "XF-1", "--json"]).ends_with(0);
+    let found: Vec<Value> = ran.json()["events"].as_array().unwrap().clone();
+    assert_eq!(found.iter().map(|event| event["seq"].clone()).collect::<Vec<_>>(), [json!(LAST)]);
+    assert!(ran.err.contains("for older events give --since"), "{}", ran.err);
+    let requests = controller.seen().len();
+    assert!((100..110).contains(&requests), "{requests}");
+}
+
+#[test]
+fn a_manifest_that_does_not_exist_has_no_preview_of_its_deletion() {
+    let (none, untagged) = ("c".repeat(64), "d".repeat(64));
+    let there = format!("/v2/os/debian/manifests/sha256:{untagged}");
+    let known = std::sync::Arc::clone(&registry().fake);
+    let controller = Controller::start(move |seen| match seen.method {
+        Method::HEAD if seen.uri.path() == there => (200, Value::Null),
+        _ => (known.script)(seen),
+    });
+    let image = format!("os/debian@sha256:{none}");
+    for more in [&[][..], &["--yes"]] {
+        let ran = controller.shoal(&[&["registry", "delete", &image][..], more].concat()).ends_with(3);
+        assert!(ran.err.contains("has no manifest") && ran.out.is_empty(), "{} {}", ran.out, ran.err);
+    }
+    assert!(deletions(&controller).is_empty());
+    let image = format!("os/debian@sha256:{untagged}");
+    let ran = controller.shoal(&["registry", "delete", &image]).ends_with(0);
+    assert!(ran.out.contains("would delete the manifest"), "{}", ran.out);
 }

@@ -23,6 +23,7 @@ same text is in `shoal COMMAND --help` and, as manual pages, in `shoal man DIREC
 | `-o text` | tables fit the terminal (`COLUMNS`, or its width): columns of less importance are left out and long cells cut, never wrapped. A pipe receives all columns uncut |
 | `-o wide` | all columns, whole ids, nothing cut |
 | `-o json`, `--json` | the response of the controller, unchanged; members may be added in later versions |
+| `-o` of its own | where `-o` of a command is a file or a folder, such as `shoal support-bundle -o FILE`, the document is printed with `--json` |
 | `-o yaml` | the same document as YAML |
 | `-o name` | one id, serial number or name per line, for other commands |
 | ids | the beginning of the id of a job or batch is enough if no other begins so; an ambiguous one is refused with the candidates and exit code 2 |
@@ -121,16 +122,37 @@ fn arguments(command: &Command, path: &str, text: &mut String) {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("golden/cli-json")
         .join(format!("{}.json", path.replace(' ', "-")));
+    let json = if has_output_of_its_own(command) { "--json" } else { "-o json" };
     if let Ok(sample) = std::fs::read_to_string(sample) {
         writeln!(
             text,
-            "\n<details><summary><code>-o json</code></summary>\n\n```json\n{}\n```\n\n</details>",
+            "\n<details><summary><code>{json}</code></summary>\n\n```json\n{}\n```\n\n</details>",
             sample.trim_end()
         )
         .unwrap();
     } else if let Some((_, reason)) = WITHOUT_JSON.iter().find(|(known, _)| *known == path) {
-        writeln!(text, "\nNo sample of `-o json`: {reason}.").unwrap();
+        writeln!(text, "\nNo sample of `{json}`: {reason}.").unwrap();
     }
+}
+
+/// Whether `-o` of a command is a file or a folder.
+fn has_output_of_its_own(command: &Command) -> bool {
+    command.get_arguments().any(|argument| argument.get_id() == "output" && !argument.is_global_set())
+}
+
+#[test]
+fn a_command_with_its_own_output_documents_json_as_an_option_of_its_own() {
+    let mut command = definition().disable_help_subcommand(true);
+    command.build();
+    let mut text = String::new();
+    command.get_subcommands().for_each(|sub| describe(sub, "", &mut text));
+    let sections = text.split("\n#").filter(|section| section.contains("`-o, --output <"));
+    let mut samples = 0;
+    for section in sections {
+        assert!(!section.contains("-o json"), "{section}");
+        samples += usize::from(section.contains("<code>--json</code>"));
+    }
+    assert!(samples >= 3, "{samples} commands with a sample write a file with -o");
 }
 
 /// Whether an option is one of the settings of `shoal serve`.

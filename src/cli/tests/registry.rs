@@ -43,7 +43,10 @@ fn images_are_imported_listed_scrubbed_and_exported_with_equal_bytes() {
     let ran = on(&["import", &layout, "--repository", "os-images/tiny"]).ends_with(0);
     assert_eq!(ran.out, "os-images/tiny: v1\n");
     let listed = on(&["ls", "--json"]).ends_with(0).json();
-    assert_eq!(listed["repositories"], json!([{ "repository": "os-images/tiny", "tags": ["v1"] }]));
+    let row = json!({ "name": "os-images/tiny", "names": ["v1"], "tags": 1 });
+    assert_eq!(listed, json!({ "repositories": [row], "next": null }));
+    assert_eq!(on(&["ls", "os-images/tiny", "--json"]).ends_with(0).json(), listed);
+    assert!(on(&["ls", "os-images/none"]).ends_with(3).err.contains("repository"));
     let scrubbed = on(&["scrub", "--json"]).ends_with(0).json();
     assert_eq!((&scrubbed["blobs"], &scrubbed["corrupted"]), (&json!(3), &json!([])));
     let collected = on(&["gc", "--grace", "0", "--json"]).ends_with(0).json();

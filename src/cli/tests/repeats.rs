@@ -1,11 +1,12 @@
 //! Commands that create jobs: a lost response creates nothing twice.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::{Controller, LOST, Seen};
+use super::{Controller, LOST, Seen, shoal};
 
 /// A controller that loses the responses to the first creating requests.
 fn losing(lost: u64) -> Controller {
@@ -100,6 +101,73 @@ fn a_command_without_any_response_names_the_option_to_repeat_it_with() {
     let error: Value = serde_json::from_str(ran.err.lines().last().unwrap()).unwrap();
     let key = creating(&controller)[0].header("idempotency-key").unwrap().to_owned();
     assert_eq!(error["error"]["idempotency_key"], key);
+}
+
+/// A controller that reads one request, then no longer exists. Returns its URL, and the key of the request.
+fn gone_after_one_request() -> (String, std::thread::JoinHandle<String>) {
+    use std::io::{BufRead, BufReader};
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let reading = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let lines = BufReader::new(&stream).lines().map(Result::unwrap);
+        let key = lines
+            .take_while(|line| !line.is_empty())
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("idempotency-key: ").map(str::to_owned));
+        // The second request finds no listener.
+        drop(listener);
+        key.unwrap()
+    });
+    (url, reading)
+}
+
+#[test]
+fn a_controller_that_is_gone_at_the_repetition_still_names_the_key() {
+    let (url, reading) = gone_after_one_request();
+    let ran = shoal(&["server", "power-cycle", "XF-1", "--url", &url, "--token", "t"]).ends_with(6);
+    let key = reading.join().unwrap();
+    assert!(ran.err.contains(&format!("--idempotency-key {key}")), "{}", ran.err);
+    assert!(ran.err.contains("may have been processed"), "{}", ran.err);
+    for (status, code) in [(503, "stopping"), (503, "busy"), (429, "rate"), (500, "internal")] {
+        for_each_command(|command| {
+            let posts = AtomicU64::new(0);
+            let before = Arc::clone(&losing(0).fake);
+            let script = move |seen: &Seen| {
+                let is_creating = seen.method == Method::POST && seen.uri.query().is_none();
+                match is_creating.then(|| posts.fetch_add(1, Ordering::Relaxed)) {
+                    None => (before.script)(seen),
+                    Some(0) => (LOST, Value::Null),
+                    Some(_) => (status, json!({ "error": code, "message": "not now", "details": [] })),
+                }
+            };
+            let controller = Controller::start(script);
+            let ran = controller.shoal(command);
+            let key = creating(&controller)[0].header("idempotency-key").unwrap().to_owned();
+            assert!(ran.err.contains(&format!("--idempotency-key {key}")), "{command:?}: {}", ran.err);
+        });
+    }
+}
+
+#[test]
+fn a_batch_that_may_exist_is_looked_for_where_a_filter_may_select_others_now() {
+    for_each_command(|command| {
+        let ran = losing(2).shoal(command);
+        let is_batch = command.contains(&"batch") || command.contains(&"--yes") || command.contains(&"XF-2");
+        assert_eq!(ran.err.contains("shoal batch list --since 10m"), is_batch, "{command:?}: {}", ran.err);
+    });
+}
+
+#[test]
+fn a_preview_of_a_filter_has_the_key_of_its_command() {
+    let controller = losing(0);
+    controller.shoal(&["job", "retry", "-l", "site=a", "--yes", "--idempotency-key", "k"]).ends_with(0);
+    let keys: Vec<Option<String>> = controller
+        .seen()
+        .iter()
+        .filter(|seen| seen.method == Method::POST)
+        .map(|seen| seen.header("idempotency-key").map(str::to_owned))
+        .collect();
+    assert_eq!(keys, vec![Some("k".to_owned()); 2]);
 }
 
 #[test]

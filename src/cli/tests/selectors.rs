@@ -129,6 +129,9 @@ fn a_filter_that_selects_nothing_changes_nothing_and_is_no_success() {
         Method::GET => (200, json!({ "servers": [], "jobs": [], "next": null })),
         _ => (200, json!({ "dry_run": true, "count": 0, "first": [], "superseded": 0 })),
     });
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("recipe.json").display().to_string();
+    std::fs::write(&recipe, "{}").unwrap();
     for (command, filter, what) in [
         (&["server", "power-cycle"][..], ["-l", "rak=7"], "server"),
         (&["server", "reset-bmc"], ["-l", "rak=7"], "server"),
@@ -140,6 +143,8 @@ fn a_filter_that_selects_nothing_changes_nothing_and_is_no_success() {
         (&["server", "update", "--label", "a=b"], ["--filter", "rak=7"], "server"),
         (&["firmware", "install"], ["--filter", "rak=7"], "server"),
         (&["bmc", "doctor"], ["-l", "rak=7"], "server"),
+        (&["batch", "create", "--recipe", &recipe], ["-l", "rak=7"], "server"),
+        (&["job", "create", "--recipe", &recipe], ["--filter", "rak=7"], "server"),
         (&["job", "cancel"], ["-l", "rak=7"], "job"),
         (&["job", "hold"], ["-l", "rak=7"], "job"),
         (&["job", "resume"], ["-l", "rak=7"], "job"),
@@ -154,11 +159,18 @@ fn a_filter_that_selects_nothing_changes_nothing_and_is_no_success() {
         assert!(ran.err.contains(&said), "{command:?}: {}", ran.err);
     }
     // What only reads shows no preview.
-    for command in [&["bmc", "probe"][..], &["server", "inventory"], &["server", "power-cycle", "--dry-run"]]
-    {
+    for command in [
+        &["bmc", "probe"][..],
+        &["bmc", "doctor", "--last"],
+        &["server", "inventory"],
+        &["server", "power-cycle", "--dry-run"],
+        &["batch", "create", "--recipe", &recipe, "--dry-run"],
+    ] {
         let ran = controller.shoal(&[command, &["-l", "rak=7"]].concat()).ends_with(1);
         assert!(ran.err.contains("the filter selects no server"), "{command:?}: {}", ran.err);
     }
+    let dry_run = ["job", "create", "--recipe", &recipe, "--filter", "rak=7", "--dry-run"];
+    assert!(controller.shoal(&dry_run).ends_with(1).err.contains("the filter selects no server"));
     assert!(changes(&controller).iter().all(|uri| uri.ends_with("dry_run=true")));
 }
 
@@ -298,5 +310,37 @@ fn bios_settings_and_conditions_of_the_servers_of_a_filter_are_shown() {
         controller.shoal(&["server", "bios", "show", "--serial-glob", "XF-*", "--json"]).ends_with(0).out;
     assert_eq!(rows.lines().count(), 2, "a document for each: {rows}");
     let conditions = controller.shoal(&["server", "conditions", "--state", "free"]).ends_with(0).out;
-    assert!(conditions.contains("server XF-2") && conditions.contains("powerCycle"), "{conditions}");
+    let lines: Vec<&str> = conditions.lines().collect();
+    assert!(lines[0].starts_with("SERVER") && lines.len() == 3, "{conditions}");
+    assert!(lines[2].starts_with("XF-2") && lines[2].contains("powerCycle"), "{conditions}");
+    let one = controller.shoal(&["server", "conditions", "XF-1"]).ends_with(0).out;
+    assert!(one.starts_with("KIND"), "{one}");
+}
+
+#[test]
+fn a_server_that_is_removed_during_drift_is_a_row() {
+    let refusing = |status: u16, code: &'static str| {
+        Controller::start(move |seen| match seen.uri.path() {
+            "/api/v1/servers" => (
+                200,
+                json!({ "servers": [{ "serial": "XF-1" }, { "serial": "GONE" }, { "serial": "XF-2" }], "next": null }),
+            ),
+            path if path.contains("GONE") => {
+                (status, json!({ "error": code, "message": "not now", "details": [], "request_id": "r" }))
+            }
+            _ => (200, json!({ "plan": [], "parameters": { "firmware_set": "all" } })),
+        })
+    };
+    for (status, code) in [(404, "unknown_server"), (503, "busy")] {
+        let controller = refusing(status, code);
+        let drift = controller.shoal(&["firmware", "drift", "--json"]).ends_with(7).json();
+        assert_eq!(drift["total"], json!({ "servers": 3, "current": 2, "differs": 0, "unknown": 1 }));
+        let row = &drift["servers"][1];
+        assert_eq!((&row["serial"], &row["state"]), (&json!("GONE"), &json!("unknown")), "{row}");
+        assert!(row["reason"].as_str().unwrap().contains("not now"), "{row}");
+    }
+    // What is wrong with all of them, or with the only one.
+    refusing(403, "forbidden").shoal(&["firmware", "drift"]).ends_with(5);
+    refusing(404, "unknown_firmware_set").shoal(&["firmware", "drift", "--set", "none"]).ends_with(3);
+    refusing(404, "unknown_server").shoal(&["firmware", "drift", "GONE"]).ends_with(3);
 }

@@ -1,6 +1,7 @@
 //! `shoal server`, and the rules of every request.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -474,4 +475,82 @@ fn a_list_of_servers_shows_what_each_does_now() {
     }
     let asked = controller.seen().into_iter().find(|seen| seen.uri.path() == "/api/v1/jobs").unwrap();
     assert!(asked.uri.query().unwrap().contains("-condition%3Aended"), "{}", asked.uri);
+}
+
+#[test]
+fn a_server_whose_jobs_are_not_known_is_not_called_free() {
+    let servers = || {
+        let seen = "2026-01-02T00:00:00.000Z";
+        let servers = json!([
+            { "serial": "XF-1", "last_seen": seen },
+            { "serial": "XF-2", "last_seen": seen, "maintenance": { "since": seen } },
+            { "serial": "XF-3", "last_seen": null },
+        ]);
+        (200, json!({ "servers": servers, "next": null }))
+    };
+    let stopping = || (503, json!({ "error": "stopping", "message": "the controller stops", "details": [] }));
+    let forbidden = || (403, json!({ "error": "forbidden", "message": "not this role", "details": [] }));
+    let too_many = || (200, json!({ "jobs": [], "next": "more" }));
+    for (jobs, why) in [
+        (&stopping as &(dyn Fn() -> (u16, Value) + Sync), "the controller stops"),
+        (&forbidden, "not this role"),
+        (&too_many, "more than 20000 jobs"),
+    ] {
+        let jobs = jobs();
+        let controller = Controller::start(move |seen| match seen.uri.path() {
+            "/api/v1/jobs" => jobs.clone(),
+            _ => servers(),
+        });
+        let ran = controller.shoal(&["server", "list"]).ends_with(0);
+        assert!(ran.err.contains(why), "{}", ran.err);
+        let state = |serial: &str| {
+            let line = ran.out.lines().find(|line| line.starts_with(serial)).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(["XF-1", "XF-2", "XF-3"].map(state), ["?", "maintenance", "?"], "{}", ran.out);
+    }
+    // A watch reads again instead: the first read of the jobs fails, the third list ends the watch.
+    let (reads, lists) = (AtomicU64::new(0), AtomicU64::new(0));
+    let controller = Controller::start(move |seen| match seen.uri.path() {
+        "/api/v1/jobs" if reads.fetch_add(1, Ordering::Relaxed) == 0 => stopping(),
+        "/api/v1/jobs" => (200, json!({ "jobs": [], "next": null })),
+        "/api/v1/servers" if lists.fetch_add(1, Ordering::Relaxed) < 2 => servers(),
+        _ => (404, json!({ "error": "not_found", "message": "the end", "details": [] })),
+    });
+    let ran = controller.shoal(&["server", "list", "--watch"]).ends_with(3);
+    assert!(ran.err.contains("the controller stops; trying again"), "{}", ran.err);
+    assert!(ran.out.contains("free") && !ran.out.contains('?'), "{}", ran.out);
+}
+
+#[test]
+fn a_watch_of_conditions_outlives_an_empty_selection_and_a_restart() {
+    let lists = AtomicU64::new(0);
+    let controller = Controller::start(move |seen| {
+        let list = |serials: &[&str]| {
+            let servers: Vec<Value> = serials.iter().map(|serial| json!({ "serial": serial })).collect();
+            (200, json!({ "servers": servers, "next": null }))
+        };
+        match (seen.uri.path(), lists.load(Ordering::Relaxed)) {
+            ("/api/v1/servers", read) => {
+                lists.store(read + 1, Ordering::Relaxed);
+                match read {
+                    0 => list(&[]),
+                    1 | 2 => list(&["XF-1", "XF-2", "GONE"]),
+                    _ => (403, json!({ "error": "forbidden", "message": "the end", "details": [] })),
+                }
+            }
+            ("/api/v1/servers/XF-2/conditions", 2) => {
+                (503, json!({ "error": "stopping", "message": "the controller stops", "details": [] }))
+            }
+            ("/api/v1/servers/XF-1/conditions" | "/api/v1/servers/XF-2/conditions", _) => {
+                (200, json!({ "conditions": [{ "kind": "powerCycle", "state": "done", "id": "C-1" }] }))
+            }
+            _ => (404, json!({ "error": "not_found", "message": "no such server", "details": [] })),
+        }
+    });
+    let ran = controller.shoal(&["server", "conditions", "-l", "site=a", "--watch"]).ends_with(5);
+    assert!(ran.err.contains("the controller stops; trying again"), "{}", ran.err);
+    let rows: Vec<&str> = ran.out.lines().filter(|line| line.contains("powerCycle")).collect();
+    assert_eq!(rows.len(), 2, "{}", ran.out);
+    assert!(rows[0].starts_with("XF-1") && rows[1].starts_with("XF-2"), "{}", ran.out);
 }

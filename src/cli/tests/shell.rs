@@ -33,6 +33,20 @@ fn scripts_complete_commands_and_names() {
     assert_eq!(bash.matches("\ncomplete -F").count(), 1, "one registration, after the generated function");
 }
 
+#[test]
+fn completion_asks_no_password() {
+    // Before the program is run, the scripts look for a login without a question.
+    for (shell, run) in
+        [(ShellName::Bash, "timeout 2 \"${COMP_WORDS[0]}\""), (ShellName::Fish, "timeout 2 shoal")]
+    {
+        let text = script(shell, definition());
+        let (before, _) = text.split_once(run).unwrap();
+        let check = before.rfind("SHOAL_USER_PASSWORD").expect("the script looks for a password");
+        assert!(before[check..].contains("return"), "{shell:?}");
+    }
+    assert!(!script(ShellName::Zsh, definition()).contains("timeout 2"));
+}
+
 /// Completes a line with Bash and a program that lists names.
 #[test]
 #[ignore = "needs bash"]
@@ -43,7 +57,7 @@ fn bash_completes_serials_and_ids() {
     fs::write(&file, script(ShellName::Bash, definition())).unwrap();
     fs::write(&fake, "#!/bin/sh\necho \"$1-1\"; echo \"$1-2\"; echo other\n").unwrap();
     fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
-    let complete = |line: &str| {
+    let complete_as = |line: &str, variables: &[(&str, &str)]| {
         let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
         let run = format!(
             "PATH={}:$PATH; source {}; COMP_WORDS=({}); COMP_CWORD={}; _shoal_names shoal \"${{COMP_WORDS[COMP_CWORD]}}\" \"\"; echo \"${{COMPREPLY[@]}}\"",
@@ -52,11 +66,18 @@ fn bash_completes_serials_and_ids() {
             words.join(" "),
             words.len() - 1
         );
-        let ran = std::process::Command::new("bash").args(["-c", &run]).output().unwrap();
+        let mut ran = std::process::Command::new("bash");
+        let ran = ran.args(["-c", &run]).env_remove("SHOAL_USER").envs(variables.iter().copied());
+        let ran = ran.output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         String::from_utf8(ran.stdout).unwrap().trim().to_owned()
     };
+    let complete = |line: &str| complete_as(line, &[]);
     assert_eq!(complete("shoal server show server"), "server-1 server-2");
+    let user = ("SHOAL_USER", "bea");
+    assert_eq!(complete_as("shoal server show server", &[user]), "", "the program would ask for a password");
+    let with_password = [user, ("SHOAL_USER_PASSWORD", "file:/run/bea")];
+    assert_eq!(complete_as("shoal server show server", &with_password), "server-1 server-2");
     assert_eq!(complete("shoal job watch job"), "job-1 job-2");
     assert_eq!(complete("shoal job create --server serv"), "server-1 server-2");
     assert!(complete("shoal job wa").contains("watch"));

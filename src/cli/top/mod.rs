@@ -83,11 +83,7 @@ async fn live(mut page: Page, client: &Client, output: &mut Output<'_>) -> Resul
             Ok(read) => page = read,
             Err(error) if error.is_transient() => {
                 page.stale = Some(error.to_string());
-                tokio::select! {
-                    biased;
-                    Input::Quit = terminal.input() => return Ok(()),
-                    () = tokio::time::sleep(PAUSE) => {}
-                }
+                changes.read_failed(PAUSE);
             }
             Err(error) => return Err(error),
         }

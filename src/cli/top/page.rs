@@ -107,8 +107,14 @@ impl Page {
         let mut lines = Vec::new();
         for hold in rows("holds") {
             let since = since(&hold, "/since", times);
+            // The others of the class are held for other reasons.
+            let (jobs, alike) = (hold["jobs"].as_u64(), hold["alike"].as_u64());
+            let of = match jobs.zip(alike) {
+                Some((jobs, alike)) if alike < jobs => format!(" ({alike} of {jobs})"),
+                _ => String::new(),
+            };
             lines.push(Line::Bad(format!(
-                "{:>5} held    {}  {since}: {}",
+                "{:>5} held    {}  {since}: {}{of}",
                 text(&hold, "/jobs"),
                 text(&hold, "/class"),
                 text(&hold, "/detail")

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
+use crate::cli::silent::ends_itself;
 
 /// What the operator did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,7 @@ impl FullScreen {
     pub(super) fn enter() -> Result<Self, CliError> {
         let resized = signal(SignalKind::window_change())?;
         let ended = signal(SignalKind::terminate())?;
+        ends_itself();
         let interrupted = signal(SignalKind::interrupt())?;
         // Without a terminal as standard input there are no keys; Ctrl-C ends.
         let settings = tcgetattr(io::stdin()).ok();

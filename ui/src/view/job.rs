@@ -313,6 +313,8 @@ fn medium(read: &MediaRead, now: Timestamp) -> Medium {
 
 /// How many seconds of reports the rate of the OS image is of.
 const RATE_OF: i64 = 30;
+/// The seconds after the last report from which on the installer is silent: what it reads now is not known.
+const SILENT: i64 = 20;
 
 /// What the maintenance OS has read of the OS image, if its last report says so.
 fn os_image(events: &[EventJson], now: Timestamp) -> Option<Medium> {
@@ -333,7 +335,11 @@ fn os_image(events: &[EventJson], now: Timestamp) -> Option<Medium> {
         let took = at.as_millisecond().saturating_sub(since.as_millisecond()).unsigned_abs();
         (bytes - before).saturating_mul(1000).checked_div(took)
     });
-    if let Some(rate) = rate.filter(|rate| *rate > 0) {
+    let is_silent = seconds(at, now) >= SILENT;
+    if is_silent {
+        text.push_str(&format!(", last report {}", When::of(at, now).words()));
+    }
+    if let Some(rate) = rate.filter(|rate| *rate > 0 && !is_silent) {
         text.push_str(&format!(", {}/s", words::bytes(rate)));
         let left = total.saturating_sub(bytes) / rate;
         if left > 0 {

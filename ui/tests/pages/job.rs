@@ -3,11 +3,15 @@
 use askama::Template;
 use serde_json::{Value, json};
 use ui::data::MediaRead;
-use ui::view::{CallerRole, JobView, OverviewView};
+use ui::view::{CallerRole, Frame, JobView, OverviewView};
 
 use super::{drain, event, frame, job, of, ready, waiting};
 
-fn page(mut job: Value, events: &[Value], media: Value) -> String {
+fn page(job: Value, events: &[Value], media: Value) -> String {
+    page_at(frame(CallerRole::Operator).now, job, events, media)
+}
+
+fn page_at(now: jiff::Timestamp, mut job: Value, events: &[Value], media: Value) -> String {
     job["slot_plan"] = Value::Null;
     job["verbs"] = json!([]);
     job["steps"] = json!([]);
@@ -17,7 +21,8 @@ fn page(mut job: Value, events: &[Value], media: Value) -> String {
         "deadline": null, "ends_by": "the report", "next_action": "nothing", "evidence": [],
     });
     let media: Vec<MediaRead> = of(media);
-    JobView::of(frame(CallerRole::Operator), &of(job), &of(why), &media, None).render().unwrap()
+    let frame = Frame { now, ..frame(CallerRole::Operator) };
+    JobView::of(frame, &of(job), &of(why), &media, None).render().unwrap()
 }
 
 fn medium(image: &str, ended_at: Option<&str>) -> Value {
@@ -78,7 +83,8 @@ fn the_bytes_of_the_os_image_are_shown_with_rate_and_remaining_time() {
         report(30, image, Some(512 << 20)),
         event(31, "info", "something else"),
     ];
-    let reading = page(waiting(), &events, json!([]));
+    let now = "2026-11-23T14:20:40Z".parse().unwrap();
+    let reading = page_at(now, waiting(), &events, json!([]));
     assert!(card(&reading).contains("OS image"), "{}", card(&reading));
     assert!(card(&reading).contains("512 MiB of 1.0 GiB read, 17.1 MiB/s, 30 s left"), "{}", card(&reading));
     // The next step has no bytes.
@@ -87,6 +93,20 @@ fn the_bytes_of_the_os_image_are_shown_with_rate_and_remaining_time() {
     assert!(!card(&later).contains("OS image"), "{}", card(&later));
     let ended = page(job("failed"), &events, json!([]));
     assert!(!card(&ended).contains("OS image"), "{}", card(&ended));
+}
+
+#[test]
+fn an_installer_that_is_silent_has_no_rate_on_its_page() {
+    let image = "image-linux.service";
+    let events = [report(0, image, Some(256 << 20)), report(10, image, Some(512 << 20))];
+    let at = |time: &str| {
+        let shown = page_at(time.parse().unwrap(), waiting(), &events, json!([]));
+        card(&shown).to_owned()
+    };
+    assert!(at("2026-11-23T14:20:29Z").contains("512 MiB of 1.0 GiB read, 25.6 MiB/s, 20 s left"));
+    let silent = at("2026-11-23T17:20:30Z");
+    assert!(silent.contains("512 MiB of 1.0 GiB read, last report 3 h ago"), "{silent}");
+    assert!(!silent.contains("MiB/s") && !silent.contains("left"), "{silent}");
 }
 
 #[test]

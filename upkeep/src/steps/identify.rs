@@ -31,6 +31,6 @@ pub(crate) async fn run(
     let report = StepReport::done()
         .with_output(json!(found))
         .event(NewEvent::info("redfish.discovered", message).with(json!({ "power": was })))
-        .effect(Effect::ServerSeen { serial });
+        .effect(Effect::ServerSeen { serial: order.server.clone() });
     Ok(machine.report(report))
 }

@@ -99,3 +99,16 @@ fn a_page_that_is_not_new_says_so() {
     let lines = stale.lines(Screen::PIPE, Times { utc: false, now });
     assert!(lines[0].starts_with("not refreshed: cannot reach"), "{}", lines[0]);
 }
+
+#[test]
+fn holds_of_several_reasons_say_how_many_have_the_shown_one() {
+    let held = |alike: u64| {
+        let mut page = page();
+        page.overview["holds"][0]["jobs"] = json!(40);
+        page.overview["holds"][0]["alike"] = json!(alike);
+        let lines = page.lines(Screen { height: usize::MAX, ..Screen::PIPE }, Times { utc: false, now });
+        lines.into_iter().find(|line| line.contains("held    operator")).unwrap()
+    };
+    assert!(held(3).ends_with("the rack is being moved (3 of 40)"), "{}", held(3));
+    assert!(held(40).ends_with("the rack is being moved"), "{}", held(40));
+}

@@ -430,7 +430,7 @@ fn quirk(text: &str) -> Result<(String, Value), String> {
 }
 
 /// The job of each server that has not ended. Of several that queue for one server, the oldest. `None` if there are more jobs
-/// than a list looks at: a server without a job cannot be told from a busy one then.
+/// than a list looks at: then a server that is not in them may be busy too.
 async fn current_jobs(client: &Client) -> Result<Option<BTreeMap<String, Value>>, CliError> {
     let filters = [("filter", "-condition:ended".to_owned())];
     let mut found = client.list(&["jobs"], "jobs", &filters, MAX_JOBS).await?;

@@ -61,7 +61,7 @@ impl RequestAudit {
         Self { trail, changes, is_dry_run: false, store, finished: false }
     }
 
-    /// The same with what the query says: the refusal of a dry run, which changes nothing, is no attempt to change something.
+    /// Reads the query too: the refusal of a dry run, which changes nothing, is no attempt to change something.
     pub(super) fn with_query(mut self, query: Option<&str>) -> Self {
         let mut terms = query.into_iter().flat_map(|query| query.split('&'));
         self.is_dry_run = terms.any(|term| matches!(term, "dry_run" | "dry_run=true" | "dry_run=1"));

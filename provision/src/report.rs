@@ -28,8 +28,6 @@ use model::{Effect, Job, NewEvent, Outcome, cut_middle};
 pub(super) const SIGNAL: &str = "report";
 /// The signal that records that the machine has reported progress. No wait ends by it.
 pub(super) const PROGRESS: &str = "progress";
-/// The event of a report after the end of its job.
-const LATE: &str = "report.late";
 /// So many last events are looked at for an earlier delivery of a late report.
 const LATE_LOOK: u32 = 20;
 /// The unit that chooses the disk, before the first write.
@@ -485,10 +483,10 @@ fn late_report(outcome: Outcome, payload: &Value) -> String {
 /// Writes the event of a late report, once: the machine repeats it until it is acknowledged.
 async fn record_late(engine: &Engine, job: &Job, message: &str, by: &str) -> Result<(), SignalError> {
     let known = engine.store().last_events(job.run.id, LATE_LOOK).await?;
-    if known.iter().any(|event| event.kind == LATE && event.message == message) {
+    if known.iter().any(|event| event.kind == "report.late" && event.message == message) {
         return Ok(());
     }
-    let event = NewEvent::warn(LATE, message.to_owned()).by(by);
+    let event = NewEvent::warn("report.late", message.to_owned()).by(by);
     let now = engine.clock().now();
     engine.store().append(Some(job.run.id), job.run.server.clone(), vec![event], now).await?;
     Ok(())

@@ -367,8 +367,10 @@ error_codes! {
         title: "The server has stored jobs",
         happened: "The server cannot be deleted while jobs of it are stored.",
         why: "The record of a job refers to its server.",
-        what_to_do: "Delete the server after retention has removed its jobs (`JOB_RETENTION_DAYS`). To \
-                     keep jobs off it, use `shoal server maintenance begin`.",
+        what_to_do: "Delete the server with its ended jobs (`shoal server remove SERIAL --with-history`, query \
+                     `with_history=true`), or after retention has removed them (`JOB_RETENTION_DAYS`). An unfinished job \
+                     keeps it in each case: wait for its end or cancel it. To keep jobs off the server, use `shoal server \
+                     maintenance begin`.",
     }
     ConflictJobId = "conflict.job_id", CONFLICT, {
         title: "The report names another job",

@@ -266,5 +266,5 @@ fn agent(headers: &HeaderMap) -> String {
 }
 
 fn no_session() -> ApiError {
-    ApiError::new(ErrorCode::UnknownSession, "there is no such web session; POST /api/v1/session begins one")
+    ApiError::new(ErrorCode::UnknownSession, "there is no such web session")
 }

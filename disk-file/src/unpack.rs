@@ -8,6 +8,7 @@
 //!
 //! Specifications: RFC 1952; RFC 8878, 3.1 "Frames".
 
+use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
@@ -77,6 +78,25 @@ impl<R: Read> Read for Prefixed<R> {
     }
 }
 
+/// The error of a frame in words. The texts of the decoder are those of its types; the error of the stream below it is kept.
+fn refused(error: &(dyn Error + 'static)) -> io::Error {
+    let outer = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let mut cause: Option<&(dyn Error + 'static)> = match outer {
+        Some(inner) => Some(inner),
+        None => Some(error),
+    };
+    while let Some(error) = cause {
+        match error.downcast_ref::<io::Error>() {
+            Some(read) if read.kind() == io::ErrorKind::UnexpectedEof => {
+                return io::Error::new(io::ErrorKind::InvalidData, "zstd: a frame is cut off");
+            }
+            Some(read) => return io::Error::new(read.kind(), read.to_string()),
+            None => cause = error.source(),
+        }
+    }
+    io::Error::new(io::ErrorKind::InvalidData, "zstd: a frame is damaged")
+}
+
 /// Decodes zstd frames one after another.
 struct Zstd<R: Read>(State<R>);
 
@@ -101,8 +121,7 @@ impl<R: Read> Read for Zstd<R> {
                         return Err(invalid("bytes after a frame are not another frame".to_owned()));
                     }
                     if stream.prefix == ZSTD_MAGIC {
-                        let frame =
-                            StreamingDecoder::new(stream).map_err(|source| invalid(source.to_string()))?;
+                        let frame = StreamingDecoder::new(stream).map_err(|why| refused(&why))?;
                         self.0 = State::Frame(Box::new(frame));
                         continue;
                     }
@@ -116,7 +135,7 @@ impl<R: Read> Read for Zstd<R> {
                     self.0 = State::Between(stream);
                 }
                 State::Frame(mut frame) => {
-                    let read = frame.read(buffer)?;
+                    let read = frame.read(buffer).map_err(|why| refused(&why))?;
                     if read > 0 || buffer.is_empty() {
                         self.0 = State::Frame(frame);
                         return Ok(read);
@@ -149,6 +168,8 @@ mod tests {
         }
         frames.extend(b"garbage");
         assert!(unpacked(&frames[..]).unwrap().read_to_end(&mut Vec::new()).is_err());
+        let cut = unpacked(&frames[..15]).unwrap().read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(cut.to_string(), "zstd: a frame is cut off");
         frames.truncate(20);
         assert!(unpacked(&frames[..]).unwrap().read_to_end(&mut Vec::new()).is_err());
         assert_eq!(unpacked(&b"x"[..]).unwrap().read_to_end(&mut Vec::new()).unwrap(), 1);

@@ -267,7 +267,7 @@ impl From<ContentError> for io::Error {
 #[non_exhaustive]
 pub enum ReadError {
     /// The image breaks a rule of its format.
-    #[error("read the image: invalid at byte {offset}: {rule}; create or download the image again")]
+    #[error("the image breaks a rule at byte {offset}: {rule}; create or download the image again")]
     Invalid {
         /// The offset in bytes from the start of the image.
         offset: u64,

@@ -62,7 +62,7 @@ pub use report_outcome::ReportOutcome;
 pub use services::{
     ControllerAuthorities, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services,
 };
-pub use steps::slot_plan;
+pub use steps::{remove_task_images, slot_plan};
 
 /// The workflow's name.
 pub const WORKFLOW: &str = model::PROVISION;

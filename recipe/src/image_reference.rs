@@ -41,7 +41,8 @@ impl Selector {
 #[error("oci_url {text:?}: {rule}; write HOST:PORT/name:tag or HOST:PORT/name@sha256:…")]
 pub struct ImageReferenceError {
     text: String,
-    rule: &'static str,
+    /// The rule that the text breaks.
+    pub rule: &'static str,
 }
 
 impl ImageReference {

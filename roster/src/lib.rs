@@ -43,17 +43,20 @@ pub fn is_json(text: &str) -> bool {
     text.trim_start().starts_with(['[', '{'])
 }
 
+/// A row, or why it cannot be read.
+pub type ReadRow = Result<RosterRow, String>;
+
 /// The rows of a text in either form, at most [`MAX_ROWS`].
 ///
 /// # Errors
-/// What is wrong with it, or that it has too many rows.
+/// What is wrong with it or with the first wrong row, or that it has too many rows.
 pub fn read(text: &str) -> Result<Vec<RosterRow>, String> {
     if !is_json(text) {
-        return rows_of_table(text, &[], MAX_ROWS);
+        return rows_of_table(text, &[], MAX_ROWS)?.into_iter().collect();
     }
     let rows = of_json(text)?;
     match rows.len() {
-        0..=MAX_ROWS => Ok(rows),
+        0..=MAX_ROWS => rows.into_iter().collect(),
         many => {
             Err(format!("the document has {many} servers, at most {MAX_ROWS} are read at once; divide it"))
         }
@@ -64,7 +67,7 @@ pub fn read(text: &str) -> Result<Vec<RosterRow>, String> {
 ///
 /// # Errors
 /// What is wrong with the document.
-pub fn of_json(text: &str) -> Result<Vec<RosterRow>, String> {
+pub fn of_json(text: &str) -> Result<Vec<ReadRow>, String> {
     let document: Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
     let rows = match document {
         Value::Array(rows) => rows,
@@ -82,7 +85,7 @@ pub fn of_json(text: &str) -> Result<Vec<RosterRow>, String> {
         Value::Object(row) => Ok(row),
         _ => Err(format!("entry {} is not an object", index + 1)),
     };
-    rows.into_iter().enumerate().map(row).collect()
+    Ok(rows.into_iter().enumerate().map(row).collect())
 }
 
 /// What a column of a table is.
@@ -96,40 +99,45 @@ enum Column {
 ///
 /// # Errors
 /// What is wrong with the table, with its line or its column.
-pub fn of_table(text: &str, map: &[(String, String)]) -> Result<Vec<RosterRow>, String> {
+pub fn of_table(text: &str, map: &[(String, String)]) -> Result<Vec<ReadRow>, String> {
     rows_of_table(text, map, usize::MAX - 1)
 }
 
-fn rows_of_table(text: &str, map: &[(String, String)], most: usize) -> Result<Vec<RosterRow>, String> {
+fn rows_of_table(text: &str, map: &[(String, String)], most: usize) -> Result<Vec<ReadRow>, String> {
     let table = csv::read(text, most)?;
     let columns = columns(&table.header, map)?;
-    let mut rows = Vec::with_capacity(table.rows.len());
-    for (line, cells) in table.rows {
-        let (mut row, mut labels, mut network) = (Map::new(), Map::new(), BTreeMap::new());
-        for (column, cell) in columns.iter().zip(cells) {
-            // A password may begin or end with a blank.
-            let value = if *column == Column::Field("bmc_password") { cell } else { cell.trim().to_owned() };
-            if value.is_empty() {
-                continue;
-            }
-            match column {
-                Column::Field(name) => match name.strip_prefix("network_") {
-                    Some(part) => drop(network.insert(part, value)),
-                    None => drop(row.insert((*name).to_owned(), json!(value))),
-                },
-                Column::Label(key) => drop(labels.insert(key.clone(), json!(value))),
-            }
-        }
-        if !labels.is_empty() {
-            row.insert("labels".to_owned(), Value::Object(labels));
-        }
-        if !network.is_empty() {
-            let network = one_card(&network).map_err(|why| format!("line {line}: {why}"))?;
-            row.insert("network".to_owned(), network);
-        }
-        rows.push(row);
+    Ok(table.rows.into_iter().map(|(line, cells)| row_of(&columns, line, cells)).collect())
+}
+
+/// The row of one line of a table.
+fn row_of(columns: &[Column], line: usize, cells: Vec<String>) -> ReadRow {
+    if cells.len() != columns.len() {
+        let fields = if cells.len() == 1 { "field" } else { "fields" };
+        return Err(format!("line {line} has {} {fields}, the header has {}", cells.len(), columns.len()));
     }
-    Ok(rows)
+    let (mut row, mut labels, mut network) = (Map::new(), Map::new(), BTreeMap::new());
+    for (column, cell) in columns.iter().zip(cells) {
+        // A password may begin or end with a blank.
+        let value = if *column == Column::Field("bmc_password") { cell } else { cell.trim().to_owned() };
+        if value.is_empty() {
+            continue;
+        }
+        match column {
+            Column::Field(name) => match name.strip_prefix("network_") {
+                Some(part) => drop(network.insert(part, value)),
+                None => drop(row.insert((*name).to_owned(), json!(value))),
+            },
+            Column::Label(key) => drop(labels.insert(key.clone(), json!(value))),
+        }
+    }
+    if !labels.is_empty() {
+        row.insert("labels".to_owned(), Value::Object(labels));
+    }
+    if !network.is_empty() {
+        let network = one_card(&network).map_err(|why| format!("line {line}: {why}"))?;
+        row.insert("network".to_owned(), network);
+    }
+    Ok(row)
 }
 
 /// The network of a machine with one card, in the form of a recipe's `network`. The API checks addresses and numbers.
@@ -219,12 +227,24 @@ pub fn fuzz(data: &[u8]) {
 mod tests {
     use super::*;
 
+    fn good(rows: Result<Vec<ReadRow>, String>) -> Vec<RosterRow> {
+        rows.unwrap().into_iter().collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn a_line_with_too_few_fields_stops_no_other() {
+        let rows = of_table("serial,bmc\nA\nB,10.0.0.2\n", &[]).unwrap();
+        assert_eq!(rows[0].clone().unwrap_err(), "line 2 has 1 field, the header has 2");
+        assert_eq!(rows[1].clone().unwrap()["serial"], "B");
+        assert!(read("serial,bmc\nA\n").unwrap_err().contains("line 2"));
+    }
+
     #[test]
     fn columns_are_found_by_their_header() {
         let text = "Serial Number,IP,User,label:site,Raum\nA,10.0.0.1,root,north, 7 \nB,10.0.0.2,,,\n";
         assert!(of_table(text, &[]).unwrap_err().contains("the column \"Raum\" is no field"));
         let map = [("label:room".to_owned(), "Raum".to_owned())];
-        let rows = of_table(text, &map).unwrap();
+        let rows = good(of_table(text, &map));
         assert_eq!(
             json!(rows),
             json!([
@@ -244,7 +264,7 @@ mod tests {
             "{header}A,52-54-00-00-00-01,192.0.2.7/24,192.0.2.1,192.0.2.2 192.0.2.3,\nB,52:54:00:00:00:02,,,,\n\
              C,52:54:00:00:00:03,192.0.2.9/24,,,70\nD,,,,,\n"
         );
-        let rows = of_table(&table, &[]).unwrap();
+        let rows = good(of_table(&table, &[]));
         let networks: Vec<Option<&Value>> = rows.iter().map(|row| row.get("network")).collect();
         let first = json!({ "version": 2, "ethernets": { "lan": {
             "match": { "macaddress": "52:54:00:00:00:01" }, "addresses": ["192.0.2.7/24"],
@@ -261,7 +281,9 @@ mod tests {
         for (row, said) in
             [("A,,192.0.2.7/24,,,", "network_mac"), ("A,52:54:00:00:00:01,,,,x", "network_vlan")]
         {
-            let refused = of_table(&format!("{header}{row}\n"), &[]).unwrap_err();
+            let rows = of_table(&format!("{header}{row}\nB,52:54:00:00:00:02,,,,\n"), &[]).unwrap();
+            assert!(rows[1].is_ok(), "a wrong row stops no other");
+            let refused = rows[0].clone().unwrap_err();
             assert!(refused.starts_with("line 2: ") && refused.contains(said), "{refused}");
         }
     }
@@ -283,9 +305,12 @@ mod tests {
             "{\"rows\":[{\"serial\":\"A\"}]}",
             "{\"servers\":[{\"serial\":\"A\"}],\"next\":null}",
         ] {
-            assert_eq!(json!(of_json(text).unwrap()), json!([{ "serial": "A" }]));
+            assert_eq!(json!(good(of_json(text))), json!([{ "serial": "A" }]));
         }
-        for text in ["{}", "7", "[7]", "["] {
+        let mixed = of_json("[7, {\"serial\":\"A\"}]").unwrap();
+        assert!(mixed[0].is_err() && mixed[1].is_ok());
+        assert!(read("[7]").is_err());
+        for text in ["{}", "7", "["] {
             assert!(of_json(text).is_err(), "{text}");
         }
     }

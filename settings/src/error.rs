@@ -87,6 +87,19 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// The line of the configuration file; zero for what is in no line of it.
+    pub(super) fn line(&self) -> usize {
+        match self {
+            Self::Syntax { line, .. } => *line,
+            Self::Unknown { origin: Origin::File { line, .. }, .. }
+            | Self::InvalidValue { origin: Origin::File { line, .. }, .. }
+            | Self::Conflict { origin: Origin::File { line, .. }, .. } => *line,
+            _ => 0,
+        }
+    }
+}
+
 fn quoted(value: Option<&str>) -> String {
     // The first 80 characters are enough to recognise a value.
     value

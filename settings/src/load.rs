@@ -39,11 +39,43 @@ impl Settings {
         Self::of(RawSettings::gather(sources, Some(file::parse(text, Path::new("shoal.toml")))))
     }
 
+    /// Reads and checks all settings, and what they refer to: a value that cannot be used hides no problem of another.
+    ///
+    /// # Errors
+    /// Every problem, those of the configuration file by their lines.
+    pub fn load_and_check(
+        sources: &Sources<'_>,
+        environment: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, ConfigErrors> {
+        let mut raw = RawSettings::gather(sources, sources.file.as_deref().map(file::read));
+        raw.check_each();
+        let mut problems = std::mem::take(&mut raw.problems);
+        problems.extend(rules::check(&raw));
+        for problem in &problems {
+            if let Problem::InvalidValue { name, .. } = problem {
+                raw.given.remove(name);
+            }
+        }
+        match Self::parse(&raw) {
+            Ok(settings) => match settings.check_references(environment) {
+                Ok(()) if problems.is_empty() => return Ok(settings),
+                Ok(()) => {}
+                Err(more) => problems.extend(more.0),
+            },
+            Err(more) if problems.is_empty() => return Err(more),
+            // What is missing is missing because its value is one of the problems.
+            Err(_) => {}
+        }
+        problems.sort_by_key(Problem::line);
+        Err(ConfigErrors(problems))
+    }
+
     fn of(mut raw: RawSettings) -> Result<Self, ConfigErrors> {
         raw.check_each();
         let found = rules::check(&raw);
         raw.problems.extend(found);
         if !raw.problems.is_empty() {
+            raw.problems.sort_by_key(Problem::line);
             return Err(ConfigErrors(raw.problems));
         }
         Self::parse(&raw)

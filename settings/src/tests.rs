@@ -598,6 +598,26 @@ fn references_of_settings_are_checked_at_the_start() {
 }
 
 #[test]
+fn a_wrong_value_hides_no_wrong_file_and_problems_are_in_the_order_of_the_lines() {
+    let (_dir, path) = file(concat!(
+        "redfish_ca_file = \"/nowhere/ca.pem\"\n",
+        "worker_concurrency = \"many\"\n",
+        "webhook_secret = \"file:/nowhere/secret\"\n",
+        "enable_registri = true\n",
+    ));
+    let sources = |file: Option<PathBuf>| Sources {
+        flags: Vec::new(),
+        environment: &|_| None,
+        variables: Vec::new(),
+        file,
+    };
+    let errors = Settings::load_and_check(&sources(Some(path)), &|_| None).unwrap_err();
+    let lines: Vec<usize> = errors.0.iter().map(Problem::line).collect();
+    assert_eq!(lines, [1, 2, 3, 4], "{errors}");
+    assert!(Settings::load_and_check(&sources(None), &|_| None).is_ok());
+}
+
+#[test]
 fn the_reference_is_the_golden_one() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/config-reference.txt");
     let text = reference();

@@ -12,8 +12,7 @@ const SBOM: &str = include_str!("../../golden/components.cdx.json");
 
 /// Prints the software bill of materials.
 pub(super) fn sbom(output: &mut Output<'_>) -> Result<(), CliError> {
-    output.out.write_all(SBOM.as_bytes())?;
-    Ok(output.out.flush()?)
+    super::openapi::print(SBOM, output)
 }
 
 /// Shows the controller and this program.

@@ -19,7 +19,8 @@ pub(super) const LOCAL: &str = "local";
 /// Where the users and tokens are.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PlaceArgs {
-    /// Work on the data directory of the settings, while no controller runs; needs no login
+    /// Work on the data directory of the settings, while no controller runs; needs no login. Flags of settings stand before the
+    /// subcommand, such as `shoal user --data DIR list --offline`
     #[arg(long, global = true)]
     offline: bool,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use super::client::{Client, ConnectionArgs};
 use super::error::CliError;
 use super::exit::Exit;
 use super::live::{Source, WatchArgs};
-use super::output::{Output, Since, plain, text};
+use super::output::{Column, Output, Since, plain, text};
 use super::settings_args::SettingsArgs;
 use model::audit::KnownHead;
 use model::error_chain;
@@ -50,7 +50,7 @@ pub(super) struct ListAudit {
     /// Only entries of the user or token with this name
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
-    /// Only this action, such as user.create, or user.* for all that begin so
+    /// Only this action, such as user.create, or user.* or backup* for all that begin so
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
     /// Only this target, such as server/SERIAL, or server/* for all that begin so
@@ -155,7 +155,16 @@ impl ListAudit {
             ]
         };
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
-        output.table(&["SEQ", "TIME", "ACTOR", "SOURCE", "ACTION", "TARGET", "RESULT"], &rows)?;
+        const COLUMNS: [Column<'_>; 7] = [
+            Column::new("SEQ", 0),
+            Column::new("TIME", 1),
+            Column::new("ACTOR", 3),
+            Column::new("SOURCE", 6),
+            Column::new("ACTION", 2),
+            Column::new("TARGET", 4),
+            Column::new("RESULT", 5),
+        ];
+        output.columns(&COLUMNS, &rows)?;
         output.note(format!("head {head}: keep it elsewhere for shoal audit verify --head"));
         Ok(())
     }

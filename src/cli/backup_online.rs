@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::exit::Exit;
 use super::live::{Source, WatchArgs};
 use super::output::{Format, Output, join, plain, text};
 use super::progress::{Progress, bytes};
@@ -75,8 +76,24 @@ pub(super) async fn run(
             if no_wait {
                 return only_started(&started, "the verification", output);
             }
-            verified(&name, &finished(client, output).await?, output)
+            let after = finished(client, output).await?;
+            if after.pointer("/verification/error").is_some_and(Value::is_string) {
+                expect_listed(&name, client).await?;
+            }
+            verified(&name, &after, output)
         }
+    }
+}
+
+/// Refuses a name that the list of backups does not have.
+async fn expect_listed(name: &str, client: &Client) -> Result<(), CliError> {
+    let page = client.get(&["backups"], &[]).await?.body;
+    match page["backups"].as_array() {
+        Some(backups) if !backups.iter().any(|backup| backup["name"] == *name) => Err(CliError::Local {
+            message: format!("there is no backup {}; `shoal backup list` shows them", plain(name)),
+            exit: Exit::NotFound,
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -229,11 +246,22 @@ fn show(status: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("under way", running),
         ("failed", part("/failure/at")),
         ("why", join(&[attempts, part("/failure/message")], ": ")),
-        ("verification", part("/verification/name")),
+        ("verification", verification(status)),
         ("damage", part("/verification/damage")),
     ])?;
     warn(status, output);
     Ok(())
+}
+
+/// The last verification: the backup, and its result.
+fn verification(status: &Value) -> String {
+    let part = |pointer: &str| text(status, pointer);
+    let result = match (part("/verification/damage").is_empty(), part("/verification/error")) {
+        (false, _) => "damaged".to_owned(),
+        (true, error) if error.is_empty() => String::new(),
+        (true, error) => format!("could not be read: {error}"),
+    };
+    join(&[part("/verification/name"), result], ": ")
 }
 
 fn warn(status: &Value, output: &mut Output<'_>) {

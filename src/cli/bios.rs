@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 use super::client::Client;
 use super::condition::{RequestArgs, RestartArgs};
 use super::error::CliError;
+use super::exit::Exit;
 use super::input;
-use super::output::{Output, text};
+use super::output::{Output, plain, text};
 use super::plan_view::listed;
 use super::targets::{Change, Targets};
 
@@ -113,7 +114,13 @@ impl ShowBios {
         let rows = shown["attributes"].as_array().into_iter().flatten().filter(is_wanted);
         let rows: Vec<Vec<String>> = rows.map(row).collect();
         if rows.is_empty() {
-            return Ok(());
+            return match wanted.is_empty() {
+                true => Ok(()),
+                false => Err(CliError::Local {
+                    message: format!("no attribute has a name with {}", plain(&names.join(" or "))),
+                    exit: Exit::NotFound,
+                }),
+            };
         }
         output.line("")?;
         output.table(&["ATTRIBUTE", "VALUE", "AFTER THE RESTART", "TAKES"], &rows)

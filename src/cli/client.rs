@@ -200,6 +200,15 @@ impl Client {
         self.send(Method::DELETE, path, &[], None::<&Value>, headers).await
     }
 
+    /// A DELETE request with query parameters.
+    pub(super) async fn delete_query(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<ApiResponse, CliError> {
+        self.send(Method::DELETE, path, query, None::<&Value>, HeaderMap::new()).await
+    }
+
     /// Reads all pages of a list up to `limit` rows: `{KEY: […], "next": cursor of the remaining rows or null}`.
     pub(super) async fn list(
         &self,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::error::CliError;
 use super::job::watch_to_the_end;
-use super::output::{Format, Output, join, plain, text};
+use super::output::{Column, Format, Output, counted, join, plain, text};
 use super::repeat::RepeatKey;
 use super::targets::{Change, Targets};
 use super::watch::PollInterval;
@@ -248,11 +248,12 @@ impl RequestArgs {
         if self.dry_run {
             let headers = RepeatKey::of_preview(self.idempotency_key.as_deref())?;
             let preview = preview_with(serial, &body, headers, client).await?;
-            return match (output.json, many) {
-                (true, true) => output.row(&preview),
-                (true, false) => output.document(&preview),
-                (false, _) => show_preview(&preview, output),
-            };
+            match (output.json, many) {
+                (true, true) => output.row(&preview)?,
+                (true, false) => output.document(&preview)?,
+                (false, _) => show_preview(&preview, output)?,
+            }
+            return would_succeed(&preview);
         }
         let condition = self.key()?.post(client, &path, &body, output).await?.body;
         let Some(id) = condition["id"].as_str() else {
@@ -305,8 +306,17 @@ pub(super) async fn list(
     let read = targets.each("conditions", Change::Reads, client, output, read).await;
     let rows = rows.into_inner();
     if !output.json && (read.is_ok() || !rows.is_empty()) {
-        let head = ["SERVER", "KIND", "STATE", "REVISION", "CONTROLLER", "CHANGED", "JOB", "STATUS"];
-        output.table(&head[usize::from(!many)..], &rows)?;
+        const COLUMNS: [Column<'_>; 8] = [
+            Column::new("SERVER", 0),
+            Column::new("KIND", 0),
+            Column::new("STATE", 1),
+            Column::new("REVISION", 5),
+            Column::new("CONTROLLER", 6),
+            Column::new("CHANGED", 4),
+            Column::new("JOB", 3),
+            Column::new("STATUS", 2),
+        ];
+        output.columns(&COLUMNS[usize::from(!many)..], &rows)?;
     }
     read
 }
@@ -326,19 +336,48 @@ async fn preview_with(
     Ok(client.post_query_slow(&["servers", serial, "condition"], &query, body, headers).await?.body)
 }
 
+/// Fails if a preview refuses a component of the firmware or a setting: the condition would change nothing then, and fail.
+pub(super) fn would_succeed(preview: &Value) -> Result<(), CliError> {
+    match refused_items(preview) {
+        Some(refused) => Err(CliError::failed(format!("would fail: {refused}"))),
+        None => Ok(()),
+    }
+}
+
+/// How many components or settings of a preview are refused; `None` if none is.
+fn refused_items(preview: &Value) -> Option<String> {
+    let items = |key: &str| preview[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    ["plan", "settings"].into_iter().find_map(|key| {
+        let refused = items(key).iter().filter(|item| item["decision"] == "refuse").count();
+        let what = if key == "plan" { ("component", "components") } else { ("setting", "settings") };
+        let are = if refused == 1 { "is" } else { "are" };
+        let all = counted(items(key).len() as u64, what.0, what.1);
+        (refused > 0).then(|| format!("{refused} of {all} {are} refused"))
+    })
+}
+
 fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let would = match refused_items(preview) {
+        Some(refused) => format!("fail: {refused}"),
+        None => text(preview, "/would"),
+    };
+    // The files of a set are in the plan, by component.
+    let mut parameters = preview["parameters"].clone();
+    if let Some(parameters) = parameters.as_object_mut() {
+        parameters.remove("files");
+    }
     let list = |pointer: &str| {
         let list = preview.pointer(pointer).and_then(Value::as_array);
         let words: Vec<String> = list.into_iter().flatten().map(|word| text(word, "")).collect();
         join(&words, ", ")
     };
     output.fields(&[
-        ("would", text(preview, "/would")),
+        ("would", would),
         ("refused", text(preview, "/refused")),
         ("server", text(preview, "/server_serial")),
         ("kind", text(preview, "/kind")),
         ("does", text(preview, "/does")),
-        ("parameters", text(preview, "/parameters")),
+        ("parameters", text(&parameters, "")),
         ("steps", list("/steps")),
         ("waits for", text(preview, "/waits_for")),
         ("gates", list("/gates")),

@@ -85,7 +85,7 @@ pub(super) enum CliError {
     #[error(
         "{} {} have an id that begins with {given}:\n  {}",
         if *more { format!("more than {}", candidates.len()) } else { candidates.len().to_string() },
-        if *what == "batch" { "batches" } else { "jobs" },
+        match *what { "batch" => "batches", "webhook" => "webhooks", _ => "jobs" },
         candidates.join("\n  ")
     )]
     AmbiguousId {
@@ -197,7 +197,7 @@ impl CliError {
             Self::AmbiguousId { .. } => {
                 Some("give more characters of the id, as the first column shows them")
             }
-            Self::Refused { status, body } => refusal_hint(*status, code(body)),
+            Self::Refused { status, body } => refusal_hint(*status, body),
             _ => None,
         }
     }
@@ -225,18 +225,40 @@ fn code(body: &Value) -> &str {
     body["error"].as_str().unwrap_or_default()
 }
 
+/// Whether a response has the form of a controller: an object with a code.
+fn is_of_controller(body: &Value) -> bool {
+    !code(body).is_empty()
+}
+
+/// A text of a controller without the place in the body, which the operator did not write.
+fn without_place(text: &str) -> &str {
+    match text.rfind(" (line ") {
+        Some(at) if text.ends_with(')') && text[at..].contains(", column ") => &text[..at],
+        _ => text,
+    }
+}
+
 fn refusal(status: u16, body: &Value) -> String {
     if !body.is_object() {
         let text: String = body.as_str().unwrap_or_default().chars().take(EXCERPT_CHARS).collect();
         return format!("the controller responded with {status}: {}", plain(text.trim()));
     }
-    let message = body["message"].as_str().unwrap_or("no message");
+    if !is_of_controller(body) {
+        return format!("the response with status {status} is not the response of a Shoal controller");
+    }
+    let message = without_place(body["message"].as_str().unwrap_or("no message"));
     let mut text = format!("{} ({status} {})", plain(message), plain(code(body)));
     for detail in body["details"].as_array().into_iter().flatten() {
-        let part = |key: &str| plain(detail[key].as_str().unwrap_or_default());
+        let part = |key: &str| plain(without_place(detail[key].as_str().unwrap_or_default()));
         let place = Some(part("path")).filter(|path| !path.is_empty()).unwrap_or_else(|| part("field"));
+        let what = part("message");
+        // The message of one problem is the problem.
+        let is_said = message == what || message.ends_with(&format!(": {what}"));
+        if is_said && (place.is_empty() || message.starts_with(&place)) {
+            continue;
+        }
         // Writing to a String cannot fail.
-        let _ = write!(text, "\n  {place} [{}] {}", part("code"), part("message"));
+        let _ = write!(text, "\n  {place} [{}] {what}", part("code"));
     }
     if let Some(id) = body["request_id"].as_str() {
         let _ = write!(text, "\n  request {}", plain(id));
@@ -244,27 +266,58 @@ fn refusal(status: u16, body: &Value) -> String {
     text
 }
 
-fn refusal_hint(status: u16, code: &str) -> Option<&'static str> {
+/// Whether a refusal is about a recipe.
+fn is_of_recipe(body: &Value) -> bool {
+    let of_recipe = |detail: &Value| detail["path"].as_str().is_some_and(|path| path.starts_with("/recipe"));
+    body["message"].as_str().is_some_and(|message| message.contains("recipe"))
+        || body["details"].as_array().is_some_and(|details| details.iter().any(of_recipe))
+}
+
+/// The command that shows what exists, for the code of a thing that does not.
+fn list_of(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "unknown_job" => "`shoal job list` shows the jobs",
+        "unknown_server" => {
+            "register the server with `shoal server add`; `shoal server list` shows the registered servers"
+        }
+        "unknown_condition" => "`shoal server conditions SERIAL` shows the conditions of a server",
+        "unknown_batch" => "`shoal batch list` shows the batches",
+        "unknown_webhook" => "`shoal webhook list` shows the webhooks",
+        "unknown_dead_letter" => "`shoal webhook dead-letters WEBHOOK` shows the dead letters of a webhook",
+        "unknown_firmware" => "`shoal firmware list` shows the firmware files",
+        "unknown_firmware_set" => "`shoal firmware set list` shows the sets",
+        "unknown_user" => "`shoal user list` shows the users",
+        "unknown_token" => "`shoal token list` shows the API tokens",
+        "unknown_worker_token" => "`shoal worker token list` shows the tokens of workers",
+        "unknown_secret" => "`shoal secret list` shows the keys",
+        "unknown_session" => "`shoal session list` shows the logins of browsers",
+        "unknown_backup" => "`shoal backup list` shows the backups",
+        "unknown_repository" => "`shoal registry ls --online` shows the repositories",
+        "unknown_upload" => "`shoal registry uploads` shows the upload sessions",
+        _ => return None,
+    })
+}
+
+fn refusal_hint(status: u16, body: &Value) -> Option<&'static str> {
+    let code = code(body);
+    let message = body["message"].as_str().unwrap_or_default();
     match (status, code) {
+        // Of an object without a code, and of a page; a proxy that has no controller has its own hint.
+        (..=501, "") => Some("check that --url (SHOAL_URL) is the URL of a Shoal controller"),
+        // The message names the command that confirms the login.
+        (401, _) if message.contains("`shoal ") => None,
         (401, _) => Some(
             "give --token (SHOAL_TOKEN) or --user (SHOAL_USER); the controller shows an admin token at its first start",
         ),
-        (403, _) => Some("this needs a token with another role"),
-        (404, "unknown_server") => Some(
-            "register the server with `shoal server add`; `shoal server list` shows the registered servers",
-        ),
-        (404, _) => Some("`shoal job list` and `shoal server list` show existing jobs and servers"),
+        (404, code) => list_of(code),
         (409, "conflict.active_job") => {
             Some("wait for that job (`shoal job watch`) or cancel it (`shoal job cancel`), then try again")
         }
         (409, "conflict.server") => Some("change a registered server with `shoal server update`"),
-        (412, _) => Some(
-            "it has changed since it was read: read it again (`shoal server show`), then repeat the change",
-        ),
         (400, "config.no_maintenance_iso") => {
             Some("give --maintenance-iso, or set MAINTENANCE_ISO_URL of the controller")
         }
-        (400 | 422, "validation_error") => {
+        (400 | 422, "validation_error") if is_of_recipe(body) => {
             Some("`shoal recipe validate FILE` finds mistakes in a recipe without a controller")
         }
         (422, "bmc_password_needed") => {
@@ -282,5 +335,60 @@ fn refusal_hint(status: u16, code: &str) -> Option<&'static str> {
             "this is the response of a proxy that cannot reach the controller, or the controller is stopping: try again",
         ),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(status: u16, body: Value) -> (String, String) {
+        let error = CliError::Refused { status, body };
+        (error.to_string(), error.hint().unwrap_or_default().into_owned())
+    }
+
+    fn of(status: u16, code: &str, message: &str) -> (String, String) {
+        refused(status, json!({ "error": code, "message": message }))
+    }
+
+    #[test]
+    fn a_hint_belongs_to_the_code_of_the_error() {
+        assert!(of(404, "unknown_webhook", "m").1.contains("shoal webhook list"));
+        assert!(of(404, "unknown_user", "m").1.contains("shoal user list"));
+        assert!(of(404, "unknown_server", "m").1.contains("shoal server add"));
+        for (status, code, message) in [
+            (404, "no_registry", "the registry is off"),
+            (403, "forbidden", "token ci is limited to servers with its labels"),
+            (412, "precondition_failed", "the filter selects 2 jobs now and 3 were expected"),
+            (400, "validation_error", "/role: not a role"),
+            (401, "unauthorized", "this login is of restored data; confirm it with `shoal user confirm`"),
+        ] {
+            assert_eq!(of(status, code, message).1, "", "{code}");
+        }
+        assert!(of(401, "unauthorized", "no credentials").1.contains("SHOAL_TOKEN"));
+        let recipe = json!({ "error": "validation_error", "message": "see details", "details": [{ "path": "/recipe/a" }] });
+        assert!(refused(400, recipe).1.contains("recipe validate"));
+    }
+
+    #[test]
+    fn one_problem_is_printed_once_and_without_a_place_in_the_body() {
+        let detail =
+            json!({ "path": "/role", "code": "shape", "message": "unknown variant (line 1, column 168)" });
+        let message = "/role: unknown variant (line 1, column 168)";
+        let body = json!({ "error": "validation_error", "message": message, "details": [detail] });
+        assert_eq!(refused(400, body).0, "/role: unknown variant (400 validation_error)");
+        let body = json!({ "error": "validation_error", "message": "body: no (line 2, column 3)",
+                           "details": [{ "path": "", "code": "shape", "message": "no (line 2, column 3)" }] });
+        assert_eq!(refused(400, body).0, "body: no (400 validation_error)");
+    }
+
+    #[test]
+    fn what_is_no_controller_is_called_so() {
+        let redfish = json!({ "error": { "code": "Base.1.0.GeneralError", "message": "unauthorized" } });
+        for (status, body) in [(401, redfish), (404, json!({})), (404, json!("<html>"))] {
+            let (_, hint) = refused(status, body);
+            assert!(hint.contains("the URL of a Shoal controller"), "{status}: {hint}");
+        }
+        assert!(refused(502, json!("<html>")).1.contains("proxy"));
     }
 }

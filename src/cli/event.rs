@@ -70,6 +70,12 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     let EventCommand::List(list) = command;
+    if let Some(unknown) =
+        list.types.iter().find(|glob| !api::EVENT_TYPES.iter().any(|kind| is_like(glob, kind)))
+    {
+        let why = format!("--type {unknown}: no event has this type; docs/events.md lists the types");
+        return Err(CliError::Usage(why));
+    }
     let job = match &list.job {
         Some(job) => Some(ids::job(client, job).await?),
         None => None,

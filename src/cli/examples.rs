@@ -79,7 +79,14 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("server restored", &["shoal server restored XF-2041"]),
     ("server release", &["shoal server release XF-2041 --jobs end"]),
-    ("server remove", &["shoal server remove XF-2041", "shoal server remove -l rack=7 --yes --expect 12"]),
+    (
+        "server remove",
+        &[
+            "shoal server remove XF-2041",
+            "shoal server remove XF-2041 --with-history --dry-run",
+            "shoal server remove -l rack=7 --yes --expect 12",
+        ],
+    ),
     (
         "job create",
         &[

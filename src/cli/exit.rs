@@ -49,7 +49,7 @@ Exit codes:
   1   failed; a watched job did not succeed; rows were refused; the recipe is invalid
   2   wrong arguments
   3   the server, job or file does not exist
-  4   conflict with the present state, such as an active job
+  4   conflict with the present state, such as an active job, or a number that --expect did not expect
   5   no or wrong credentials, or no permission
   6   the controller cannot be reached
   7   a server differs from its firmware set, or it is not known whether it does

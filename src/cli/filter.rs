@@ -71,6 +71,11 @@ impl FilterOptions {
         let mut parts = Vec::new();
         let negated = self.negated.iter().map(|term| format!("-{term}"));
         for term in terms.iter().cloned().chain(negated) {
+            if term.trim().is_empty() {
+                let why =
+                    "an empty filter would select everything; leave it out, or give a term such as site=a";
+                return Err(CliError::Usage(why.to_owned()));
+            }
             Filter::parse(subject, &term, now).map_err(|errors| refused(&errors))?;
             parts.push(term);
         }
@@ -134,5 +139,21 @@ mod tests {
         let Err(CliError::Usage(text)) = args(&["conditon:held"], &[]).text(Subject::Jobs) else { panic!() };
         assert!(text.contains("did you mean condition?"), "{text}");
         assert!(args(&[], &["=x"]).text(Subject::Jobs).is_err());
+    }
+
+    #[test]
+    fn an_empty_filter_is_refused_in_every_form() {
+        for term in ["", " ", "\"\"", "-\"\"", "\" \""] {
+            let Err(CliError::Usage(_)) = args(&[term], &[]).text(Subject::Servers) else {
+                panic!("{term:?}")
+            };
+        }
+        let mut options = FilterOptions { negated: vec![String::new()], ..FilterOptions::default() };
+        assert!(options.text(Subject::Servers).is_err());
+        options = FilterOptions::of_servers(Some(String::new()), None);
+        assert!(options.text(Subject::Servers).is_err());
+        options = FilterOptions::of_servers(None, Some(String::new()));
+        assert!(options.text(Subject::Servers).is_err());
+        assert!(args(&[], &[""]).text(Subject::Servers).is_err());
     }
 }

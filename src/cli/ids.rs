@@ -1,4 +1,4 @@
-//! Short ids: a command takes the beginning of the id of a job or a batch if no other begins so.
+//! Short ids: a command takes the beginning of the id of a job, a batch or a webhook if no other begins so.
 //!
 //! ```text
 //!   0192f3a4-5b6c-7abc-8def-0123456789ab   whole: sent as it is
@@ -49,6 +49,23 @@ pub(super) async fn batch(client: &Client, given: &str) -> Result<String, CliErr
     let found = page["batches"].as_array().map(Vec::as_slice).unwrap_or_default();
     only("batch", "batch_id", given, found, |batch| {
         join(&[text(batch, "/batch_id"), text(batch, "/created_at")], "  ")
+    })
+}
+
+/// The id of the only webhook that begins so.
+pub(super) async fn webhook(client: &Client, given: &str) -> Result<String, CliError> {
+    if !is_beginning(given) {
+        return Ok(given.to_owned());
+    }
+    let page = client.get(&["webhooks"], &[]).await?.body;
+    let begins = |hook: &Value| {
+        let id = hook["webhook_id"].as_str().unwrap_or_default();
+        id.starts_with(&given.to_ascii_lowercase())
+    };
+    let found: Vec<Value> =
+        page["webhooks"].as_array().into_iter().flatten().filter(|hook| begins(hook)).cloned().collect();
+    only("webhook", "webhook_id", given, &found, |hook| {
+        join(&[text(hook, "/webhook_id"), text(hook, "/target")], "  ")
     })
 }
 

@@ -23,7 +23,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::filter::label;
 use super::input;
-use super::output::{Output, join, text};
+use super::output::{Column, Format, Output, counted, join, text};
 use bmc::probe::direct::{self, DirectTarget};
 use model::{Clock, SystemClock};
 
@@ -42,7 +42,7 @@ const SHOWN: usize = 200;
 #[derive(Args, Debug)]
 pub(super) struct ImportServers {
     /// A table with a header (.csv) or a JSON document (.json): a list of servers, or {"rows": [...]}
-    #[arg(value_name = "FILE", required_unless_present = "range", conflicts_with = "range")]
+    #[arg(value_name = "FILE", conflicts_with = "range")]
     file: Option<PathBuf>,
     /// Probe each address of this range and import the BMCs that respond: 10.0.0.0/24 or 10.0.0.10-10.0.0.20
     #[arg(long, value_name = "RANGE")]
@@ -78,9 +78,13 @@ impl ImportServers {
             Some(password) => Some(password),
             None => optional_password_from_variable(),
         };
-        let mut without = Vec::new();
+        let (mut without, mut unread) = (Vec::new(), Vec::new());
         let mut rows = match (&self.file, &self.range) {
-            (Some(file), _) => self.file_rows(file)?,
+            (Some(file), _) => {
+                let (rows, wrong) = numbered(self.file_rows(file)?);
+                unread = wrong;
+                rows
+            }
             (None, Some(range)) => {
                 let probed = self.probed_rows(range, password.as_ref(), output).await?;
                 without = probed.without;
@@ -92,7 +96,7 @@ impl ImportServers {
             self.complete(row, password.as_ref());
         }
         let mut all = Map::new();
-        if rows.is_empty() {
+        if rows.is_empty() && unread.is_empty() {
             if self.range.is_some() {
                 self.show(&with_probes(all, without), output)?;
             }
@@ -104,6 +108,7 @@ impl ImportServers {
             let page = client.post_query(&["server-imports"], &query, &body, HeaderMap::new()).await?.body;
             add(&mut all, page, chunk);
         }
+        with_unread(&mut all, unread);
         let all = match self.range {
             Some(_) => with_probes(all, without),
             None => Value::Object(all),
@@ -112,7 +117,7 @@ impl ImportServers {
     }
 
     /// The rows of a file.
-    fn file_rows(&self, path: &Path) -> Result<Vec<Map<String, Value>>, CliError> {
+    fn file_rows(&self, path: &Path) -> Result<Vec<roster::ReadRow>, CliError> {
         let failed = |why: String| CliError::failed(format!("{}: {why}", path.display()));
         let bytes = input::read(path, MAX_FILE_BYTES)?;
         let text = String::from_utf8(bytes).map_err(|_| failed("the file is not UTF-8 text".to_owned()))?;
@@ -157,7 +162,8 @@ impl ImportServers {
             )
         })?;
         let count = addresses.len();
-        output.note(format!("probing {count} addresses, {} at a time", self.probes));
+        let addressed = counted(count as u64, "address", "addresses");
+        output.note(format!("probing {addressed}, {} at a time", self.probes));
         let probe = |address: std::net::Ipv4Addr| {
             let address = self.bmc_address(address);
             let target = DirectTarget {
@@ -183,6 +189,14 @@ impl ImportServers {
                 Err(why) if matches!(&*why.code, "unreachable" | "timeout") => {
                     found.add(&address, SILENT, "no BMC responded at this address");
                 }
+                Err(why) if why.code == "unauthorized" => found.add(
+                    &address,
+                    FAILED,
+                    &format!(
+                        "{}; give the login of this BMC: --bmc-user and SHOAL_BMC_PASSWORD",
+                        why.sentence
+                    ),
+                ),
                 Err(why) => {
                     found.add(&address, FAILED, &format!("{}; {}", why.sentence, why.next_action));
                 }
@@ -201,7 +215,12 @@ impl ImportServers {
     fn show(&self, all: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         let refused = all["refused"].as_u64().unwrap_or(0);
         let (silent, failed) = (all["silent"].as_u64().unwrap_or(0), all["failed"].as_u64().unwrap_or(0));
-        if output.json {
+        if output.format == Format::Name {
+            let wrong = ["refused", FAILED, SILENT];
+            let rows = all["rows"].as_array().into_iter().flatten();
+            let named = rows.filter(|row| !wrong.contains(&row["result"].as_str().unwrap_or_default()));
+            output.document(&named.cloned().collect())?;
+        } else if output.json {
             output.document(all)?;
         } else {
             let rows: Vec<&Value> = all["rows"].as_array().into_iter().flatten().collect();
@@ -213,10 +232,18 @@ impl ImportServers {
             let hidden = rows.len() - shown.len();
             // After --yes only rows with a problem are shown; without one the sum says all.
             if !shown.is_empty() {
-                output.table(&["ROW", "SERIAL", "BMC", "RESULT", "WHY"], &shown)?;
+                const COLUMNS: [Column<'_>; 5] = [
+                    Column::new("ROW", 1),
+                    Column::new("SERIAL", 0),
+                    Column::new("BMC", 4),
+                    Column::new("RESULT", 2),
+                    Column::new("WHY", 3),
+                ];
+                output.columns(&COLUMNS, &shown)?;
             }
             if hidden > 0 && !shown.is_empty() {
-                output.note(format!("{hidden} more rows are not shown; --json shows all"));
+                let more = counted(hidden as u64, "more row is", "more rows are");
+                output.note(format!("{more} not shown; --json shows all"));
             }
             let (created, exists) = (text(all, "/created"), text(all, "/exists"));
             match self.yes {
@@ -231,19 +258,55 @@ impl ImportServers {
                 }
             }
             if silent + failed > 0 {
-                output
-                    .line(format!("{silent} addresses did not respond, {failed} BMCs could not be read"))?;
+                let silent = counted(silent, "address", "addresses");
+                let failed = counted(failed, "BMC", "BMCs");
+                output.line(format!("{silent} did not respond, {failed} could not be read"))?;
             }
         }
         match (refused, failed) {
             (0, 0) => Ok(()),
             (0, _) => Err(CliError::failed(format!(
-                "{failed} BMCs of the range could not be read; the column WHY says why and what to do"
+                "{} of the range could not be read; the column WHY says why and what to do",
+                counted(failed, "BMC", "BMCs")
             ))),
             _ => Err(CliError::failed(format!(
-                "{refused} rows were refused; correct them and run the import again"
+                "{} refused; correct what the column WHY names and run the import again",
+                counted(refused, "row was", "rows were")
             ))),
         }
+    }
+}
+
+/// The rows that can be read, and the others with their places among all, from 0, and why.
+fn numbered(rows: Vec<roster::ReadRow>) -> (Vec<Map<String, Value>>, Vec<(usize, String)>) {
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    for (place, row) in rows.into_iter().enumerate() {
+        match row {
+            Ok(row) => read.push(row),
+            Err(why) => unread.push((place, why)),
+        }
+    }
+    (read, unread)
+}
+
+/// Puts the rows of the file that cannot be read into the results, each at its place, and numbers all again.
+fn with_unread(all: &mut Map<String, Value>, unread: Vec<(usize, String)>) {
+    if unread.is_empty() {
+        return;
+    }
+    let refused = all.get("refused").and_then(Value::as_u64).unwrap_or(0) + unread.len() as u64;
+    all.insert("refused".to_owned(), json!(refused));
+    for result in ["created", "exists"] {
+        all.entry(result).or_insert(json!(0));
+    }
+    let Value::Array(rows) = all.entry("rows").or_insert_with(|| json!([])) else { return };
+    // In the order of the places, so that each is right when it is used.
+    for (place, why) in unread {
+        let row = json!({ "serial": null, "result": "refused", "error": { "message": why } });
+        rows.insert(place.min(rows.len()), row);
+    }
+    for (index, row) in rows.iter_mut().enumerate() {
+        row["row"] = json!(index + 1);
     }
 }
 
@@ -335,6 +398,28 @@ fn row_of_card(address: &str, card: &Value) -> Option<Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_a_refused_row_at_its_place() {
+        let good = |serial: &str| Ok(json!({ "serial": serial }).as_object().unwrap().clone());
+        let (read, unread) =
+            numbered(vec![good("A"), Err("line 3 has 1 field".to_owned()), good("B"), Err("x".to_owned())]);
+        assert_eq!(read.len(), 2);
+        let mut all = Map::new();
+        let page = json!({ "created": 2, "refused": 0, "rows": [{ "serial": "A" }, { "serial": "B" }] });
+        add(&mut all, page, &read);
+        with_unread(&mut all, unread);
+        let rows: Vec<(&Value, &Value)> =
+            all["rows"].as_array().unwrap().iter().map(|row| (&row["row"], &row["serial"])).collect();
+        let (a, b) = (json!("A"), json!("B"));
+        let numbers: Vec<Value> = (1..=4).map(|number| json!(number)).collect();
+        assert_eq!(
+            rows,
+            [(&numbers[0], &a), (&numbers[1], &Value::Null), (&numbers[2], &b), (&numbers[3], &Value::Null)]
+        );
+        assert_eq!((&all["refused"], &all["created"]), (&json!(2), &json!(2)));
+        assert_eq!(cells(&all["rows"][1])[4], "line 3 has 1 field");
+    }
 
     #[test]
     fn addresses_without_a_row_are_rows_of_the_result() {

@@ -30,6 +30,16 @@ pub(super) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
+/// Refuses a file or folder that does not exist, as every command does, before something else reads it.
+pub(super) fn exists(path: &Path) -> Result<(), CliError> {
+    match std::fs::metadata(path) {
+        Err(source) if source.kind() == io::ErrorKind::NotFound => {
+            Err(CliError::Input { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Reads a recipe without changing its text.
 pub(super) fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
     let bytes = read(path, MAX_RECIPE_BYTES)?;
@@ -53,6 +63,7 @@ pub(super) fn object(path: &Path, limit: usize) -> Result<Map<String, Value>, Cl
 
 /// Reads a password from a file, without a final newline.
 pub(super) fn password_file(path: &Path) -> Result<SecretString, CliError> {
+    exists(path)?;
     SecretSource::File(path.to_owned()).load(&|_| None).map_err(|error| CliError::failed(error.to_string()))
 }
 

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::exit::Exit;
 use super::filter::FilterOptions;
-use super::output::{Output, join, plain, text};
+use super::output::{Output, counted, join, plain, text};
 use super::repeat::RepeatKey;
 use model::Subject;
 
@@ -149,10 +149,9 @@ impl Consent {
     ) -> Result<Option<Vec<String>>, CliError> {
         let serials = serials(filter, client).await?;
         match self.expect {
-            Some(expected) if expected != serials.len() as u64 => Err(CliError::failed(format!(
-                "the filter selects {} servers now and {expected} were expected; nothing was changed",
-                serials.len()
-            ))),
+            Some(expected) if expected != serials.len() as u64 => {
+                Err(unexpected(serials.len(), "server", "servers", expected))
+            }
             // A dry run is what a script checks before the command: nothing to do is a mistake of the filter.
             _ if serials.is_empty() && (self.yes || dry_run) => Err(selects_no("server")),
             _ if self.yes && !dry_run => Ok(Some(serials)),
@@ -276,10 +275,9 @@ impl Selection {
         }
         let jobs = found["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
         match self.consent.expect {
-            Some(expected) if expected != jobs.len() as u64 => Err(CliError::failed(format!(
-                "the filter selects {} jobs now and {expected} were expected; nothing was changed",
-                jobs.len()
-            ))),
+            Some(expected) if expected != jobs.len() as u64 => {
+                Err(unexpected(jobs.len(), "job", "jobs", expected))
+            }
             _ if self.consent.yes && jobs.is_empty() => Err(selects_no("job")),
             _ if self.consent.yes => Ok(Some(jobs.iter().map(|job| text(job, "/job_id")).collect())),
             _ => {
@@ -305,6 +303,15 @@ impl Selection {
     ) -> Result<Option<Vec<String>>, CliError> {
         self.consent.servers(verb, filter, false, client, output).await
     }
+}
+
+/// The error of `--expect` that does not hold: a conflict, as the controller reports it for jobs.
+fn unexpected(selected: usize, one: &str, many: &str, expected: u64) -> CliError {
+    let message = format!(
+        "the filter selects {} now and {expected} were expected; nothing was changed",
+        counted(selected as u64, one, many)
+    );
+    CliError::Local { message, exit: Exit::Conflict }
 }
 
 /// The error of a command whose filter, perhaps mistyped, selects nothing.

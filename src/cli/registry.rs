@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::error::CliError;
 use super::exit::Exit;
+use super::input;
 use super::live::WatchArgs;
 use super::output::{Output, plain};
 use super::progress::{Direction, ProcessProgress};
@@ -174,6 +175,15 @@ pub(super) async fn run(
     settings: Settings,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
+    let folder = &settings.registry_storage;
+    // Opening creates what is missing: only an import begins a registry.
+    if !matches!(command, RegistryCommand::Import { .. }) && !folder.is_dir() {
+        let message = format!(
+            "there is no registry in {}: give the data directory of a controller (--data, STORAGE_ROOT) or REGISTRY_STORAGE",
+            folder.display()
+        );
+        return Err(CliError::Local { message: plain(&message), exit: Exit::NotFound });
+    }
     let opened = OfflineRegistry::open(&settings).await.map_err(|error| {
         let message = plain(&error_chain(&error).to_string());
         match (error, command.online_form()) {
@@ -374,6 +384,9 @@ async fn export(
     tags: &[String],
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
+    if path.as_os_str() == "-" {
+        return Err(CliError::Usage("an archive is written to a file: give another name than -".to_owned()));
+    }
     let repository: RepositoryName = named("repository", repository)?;
     let only = tags.iter().map(|tag| named("tag", tag)).collect::<Result<BTreeSet<Tag>, _>>()?;
     let only = (!only.is_empty()).then_some(only);
@@ -404,6 +417,13 @@ async fn import(
     repository: Option<&str>,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
+    input::exists(source)?;
+    if repository.is_none() && !source.join("docker/registry/v2/repositories").is_dir() {
+        return Err(CliError::Usage(format!(
+            "{} is not the directory of a docker-registry, which names its repositories: give --repository NAME",
+            source.display()
+        )));
+    }
     let size = std::fs::metadata(source).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     let mut progress = ProcessProgress::new(format!("reading {}", source.display()), Direction::Read, size);
     let work = async {

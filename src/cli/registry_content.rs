@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::error::CliError;
 use super::exit::Exit;
-use super::output::{Column, Output, join, plain, text};
+use super::output::{Column, Output, counted, join, plain, text};
 
 /// The tags of one page.
 const PAGE: usize = 100;
@@ -68,7 +68,7 @@ pub(super) fn show_repositories(page: &Value, output: &mut Output<'_>) -> Result
             text(repository, "/tags"),
             names.join(" "),
             match repository["pins"].as_u64() {
-                Some(pins) if pins > 0 => format!("{pins} pins"),
+                Some(pins) if pins > 0 => counted(pins, "pin", "pins"),
                 _ => String::new(),
             },
             text(repository, "/changed_at"),

@@ -20,7 +20,7 @@ use super::import::ImportServers;
 use super::input;
 use super::live::{Source, WatchArgs};
 use super::many::{self, Selection, ServerFilter};
-use super::output::{Column, Output, join, labels, plain, text};
+use super::output::{Column, Output, counted, join, labels, plain, text};
 use super::restored;
 use super::server_preview;
 use super::targets::{Change, Targets};
@@ -86,8 +86,8 @@ pub(super) enum ServerCommand {
         #[arg(long, value_name = "WHAT")]
         jobs: Option<restored::Jobs>,
     },
-    /// Delete a server, or the servers of a filter; refused while the database has jobs of it
-    Remove(Targets),
+    /// Delete a server, or the servers of a filter; refused while the database has jobs of it, unless --with-history
+    Remove(RemoveServer),
 }
 
 /// Commands for maintenance of a server. A running job continues to its end.
@@ -199,6 +199,19 @@ pub(super) struct UpdateServer {
     if_revision: Option<u64>,
 }
 
+/// Arguments of `shoal server remove`.
+#[derive(Args, Debug)]
+pub(super) struct RemoveServer {
+    #[command(flatten)]
+    targets: Targets,
+    /// Delete its ended jobs as well, with their events, steps and reports; refused while a job has not ended
+    #[arg(long)]
+    with_history: bool,
+    /// Show how many jobs would be deleted with it; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
 /// Runs a command.
 pub(super) async fn run(
     command: ServerCommand,
@@ -237,17 +250,7 @@ pub(super) async fn run(
             targets.each("release", Change::Changes, client, output, release).await
         }
         ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,
-        ServerCommand::Remove(targets) => {
-            targets
-                .each("remove", Change::Changes, client, output, async |serial, output| {
-                    client.delete(&["servers", serial], HeaderMap::new()).await?;
-                    match output.json {
-                        true => output.row(&json!({ "serial": serial, "removed": true })),
-                        false => output.line(format!("server {} removed", plain(serial))),
-                    }
-                })
-                .await
-        }
+        ServerCommand::Remove(remove) => remove.run(client, output).await,
     }
 }
 
@@ -279,6 +282,35 @@ impl MaintenanceCommand {
             }
         };
         if output.json { output.row(&server) } else { output.line(format!("server {serial} {now}")) }
+    }
+}
+
+impl RemoveServer {
+    async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let (verb, change) = match (self.with_history, self.dry_run) {
+            (_, true) => ("remove", Change::Reads),
+            (true, false) => ("remove with the ended jobs", Change::Changes),
+            (false, false) => ("remove", Change::Changes),
+        };
+        self.targets
+            .each(verb, change, client, output, async |serial, output| self.one(serial, client, output).await)
+            .await
+    }
+
+    async fn one(&self, serial: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let flags = [("with_history", self.with_history), ("dry_run", self.dry_run)];
+        let query: Vec<(&str, String)> =
+            flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| (name, "true".to_owned())).collect();
+        let removed = client.delete_query(&["servers", serial], &query).await?.body;
+        match (output.json, self.dry_run) {
+            (true, true) => output.row(&removed),
+            (true, false) => output.row(&json!({ "serial": serial, "removed": true })),
+            (false, true) => {
+                let jobs = counted(removed["jobs"].as_u64().unwrap_or(0), "ended job", "ended jobs");
+                output.line(format!("server {} would be removed, with {jobs}", plain(serial)))
+            }
+            (false, false) => output.line(format!("server {} removed", plain(serial))),
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::exit::Exit;
 use super::live::{Source, WatchArgs};
-use super::output::{Output, text};
+use super::output::{Output, counted, plain, text};
 
 /// Commands for web sessions.
 #[derive(Debug, Subcommand)]
@@ -45,7 +46,14 @@ pub(super) async fn run(
         }
         SessionCommand::End(EndSessions { of: Some(name), .. }) => {
             let ended = client.delete(&["users", &name, "sessions"], HeaderMap::new()).await?.body;
-            show(&ended, output)
+            show(&ended, output)?;
+            match ended["ended"].as_u64() {
+                Some(0) => Err(CliError::Local {
+                    message: format!("{} has no web session; `shoal session list` shows them", plain(&name)),
+                    exit: Exit::NotFound,
+                }),
+                _ => Ok(()),
+            }
         }
         SessionCommand::End(EndSessions { mine: true, .. }) => {
             let ended = client.delete(&["sessions"], HeaderMap::new()).await?.body;
@@ -64,7 +72,8 @@ fn show(ended: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
         return output.document(ended);
     }
-    output.line(format!("{} web sessions ended", ended["ended"].as_u64().unwrap_or(0)))
+    let sessions = counted(ended["ended"].as_u64().unwrap_or(0), "web session", "web sessions");
+    output.line(format!("{sessions} ended"))
 }
 
 async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {

@@ -36,14 +36,8 @@ impl SettingsArgs {
         let environment = |name: &str| -> Option<OsString> { std::env::var_os(name) };
         // A name that is not UTF-8 is no misspelt setting.
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-        let settings = Settings::load(&Sources {
-            flags: self.flags,
-            environment: &environment,
-            variables,
-            file: self.config,
-        })?;
-        settings.check_references(&environment)?;
-        Ok(settings)
+        let sources = Sources { flags: self.flags, environment: &environment, variables, file: self.config };
+        Ok(Settings::load_and_check(&sources, &environment)?)
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) async fn run(
     let digits: String = made_at.chars().filter(char::is_ascii_digit).take(14).collect();
     let path = arguments.output.unwrap_or_else(|| PathBuf::from(format!("shoal-support-{digits}.tar.gz")));
     let files = named(&bundle)?;
-    write(&path, &files, made_at.parse().map_or(0, seconds))
+    write_whole(&path, &files, made_at.parse().map_or(0, seconds))
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", path.display())))?;
     if output.json {
         let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
@@ -85,6 +85,16 @@ fn write(path: &Path, files: &[(&str, &str)], time: u64) -> io::Result<()> {
     let mut file = archive.into_inner()?.finish()?;
     file.flush()?;
     file.sync_all()
+}
+
+/// [`write`], which leaves no incomplete archive.
+fn write_whole(path: &Path, files: &[(&str, &str)], time: u64) -> io::Result<()> {
+    let before = path.symlink_metadata().is_ok();
+    write(path, files, time).inspect_err(|_| {
+        if !before {
+            let _left = std::fs::remove_file(path);
+        }
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
 use super::error::CliError;
 use super::live::{Source, WatchArgs};
-use super::output::{Output, items, labels, text};
+use super::output::{Format, Output, items, labels, text};
 use access::accounts::{NewToken, TokenView};
 use access::audit::AuditAction;
 use access::auth::Role;
@@ -248,9 +248,9 @@ fn with_text((view, secret): (TokenView, SecretString)) -> Value {
     issued
 }
 
-/// Prints the text of a token alone on standard output, for a file or a variable.
+/// Prints the text of a token alone on standard output, for a file or a variable. With `-o name` too: it is shown only now.
 fn show(issued: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    if output.json {
+    if output.json && output.format != Format::Name {
         return output.document(issued);
     }
     let part = |pointer: &str| text(issued, pointer);

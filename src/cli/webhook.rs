@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::ids;
 use super::input;
 use super::live::{Source, WatchArgs};
-use super::output::{Output, text};
+use super::output::{Output, counted, text};
 
 /// Commands for webhooks.
 #[derive(Debug, Subcommand)]
@@ -22,17 +23,17 @@ pub(super) enum WebhookCommand {
     List(WatchArgs),
     /// Show a webhook, its progress and the deliveries that are retried
     Show {
-        /// The id of the webhook
+        /// The id of the webhook, or the beginning of it
         webhook: String,
     },
     /// Delete a webhook; its undelivered events and dead letters are lost
     Remove {
-        /// The id of the webhook
+        /// The id of the webhook, or the beginning of it
         webhook: String,
     },
     /// Stop deliveries until `enable`; events are kept up to JOB_RETENTION_DAYS
     Disable {
-        /// The id of the webhook
+        /// The id of the webhook, or the beginning of it
         webhook: String,
         /// The reason, shown with the webhook
         #[arg(long, value_name = "TEXT", default_value = "")]
@@ -40,22 +41,22 @@ pub(super) enum WebhookCommand {
     },
     /// Start deliveries again after the last delivered event
     Enable {
-        /// The id of the webhook
+        /// The id of the webhook, or the beginning of it
         webhook: String,
     },
     /// Send one test delivery and show what the receiver responds; ends with 1 if it is not accepted
     Test {
-        /// The id of the webhook
+        /// The id of the webhook, or the beginning of it
         webhook: String,
     },
     /// List dead letters: events that were not accepted within 24 hours
     DeadLetters {
-        /// The id of the webhook
+        /// The id of the webhook, or the beginning of it
         webhook: String,
     },
     /// Request one more delivery of dead letters under their delivery ids
     Redeliver {
-        /// The id of the webhook
+        /// The id of the webhook, or the beginning of it
         webhook: String,
         /// The event number of one dead letter [default: all dead letters]
         #[arg(long, value_name = "N")]
@@ -99,35 +100,44 @@ pub(super) async fn run(
             watch.list(Source::Events(client), output, async |output| list(client, output).await).await
         }
         WebhookCommand::Show { webhook } => {
+            let webhook = ids::webhook(client, &webhook).await?;
             let shown = client.get(&["webhooks", &webhook], &[]).await?.body;
             show(&shown, output)
         }
         WebhookCommand::Remove { webhook } => {
+            let webhook = ids::webhook(client, &webhook).await?;
             client.delete(&["webhooks", &webhook], HeaderMap::new()).await?;
             output.note(format!("webhook {webhook} removed"));
             Ok(())
         }
         WebhookCommand::Disable { webhook, reason } => {
+            let webhook = ids::webhook(client, &webhook).await?;
             let body = json!({ "reason": reason });
             let shown = client.post(&["webhooks", &webhook, "disable"], &body, HeaderMap::new()).await?.body;
             show(&shown, output)
         }
         WebhookCommand::Enable { webhook } => {
+            let webhook = ids::webhook(client, &webhook).await?;
             let shown = client.post_empty(&["webhooks", &webhook, "enable"], &[]).await?.body;
             show(&shown, output)
         }
-        WebhookCommand::Test { webhook } => test(&webhook, client, output).await,
-        WebhookCommand::DeadLetters { webhook } => dead_letters(&webhook, client, output).await,
+        WebhookCommand::Test { webhook } => {
+            test(&ids::webhook(client, &webhook).await?, client, output).await
+        }
+        WebhookCommand::DeadLetters { webhook } => {
+            dead_letters(&ids::webhook(client, &webhook).await?, client, output).await
+        }
         WebhookCommand::Redeliver { webhook, seq } => {
+            let webhook = ids::webhook(client, &webhook).await?;
             let body = json!({ "seq": seq });
             let path = ["webhooks", &webhook, "dead-letters", "redeliver"];
             let response = client.post(&path, &body, HeaderMap::new()).await?.body;
             if output.json {
                 return output.document(&response);
             }
-            let number = text(&response, "/requested");
+            let letters = counted(response["requested"].as_u64().unwrap_or(0), "dead letter", "dead letters");
             output.line(format!(
-                "redelivery of {number} dead letters requested; `shoal webhook dead-letters {webhook}` lists those that fail again"
+                "redelivery of {letters} requested; `shoal webhook dead-letters {webhook}` lists those that fail again"
             ))
         }
     }

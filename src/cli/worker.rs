@@ -229,7 +229,8 @@ pub(super) async fn ask(
             let expires_at = expires.map(|expires| expires.after(now()));
             let body = json!({ "name": name, "queues": queues, "expires_at": expires_at });
             let issued = client.post(&["worker-tokens"], &body, HeaderMap::new()).await?.body;
-            if output.json {
+            // The text is shown only now, so that `-o name` prints it too.
+            if output.json && output.format != Format::Name {
                 return output.document(&issued);
             }
             output.note(format!(

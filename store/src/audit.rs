@@ -70,8 +70,8 @@ impl Store {
     pub async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditEntry>, StoreError> {
         const OPERATION: &str = "read the audit log";
         self.read(OPERATION, move |connection| {
-            let (action, actions) = exact_or_prefix(filter.action, ".*");
-            let (target, targets) = exact_or_prefix(filter.target, "/*");
+            let (action, actions) = exact_or_prefix(filter.action);
+            let (target, targets) = exact_or_prefix(filter.target);
             let before = filter.before.map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
             let since = filter.since.map(|time| time.to_string());
             let parameters: &[&dyn ToSql] =
@@ -152,10 +152,10 @@ fn pruning(last: AuditHead, pruned: u64, now: Time) -> NewAuditEntry {
     entry
 }
 
-/// A filter as an exact text or as a prefix.
-fn exact_or_prefix(text: Option<String>, wildcard: &str) -> (Option<String>, Option<String>) {
+/// A filter as an exact text, or as a prefix with a star behind it.
+fn exact_or_prefix(text: Option<String>) -> (Option<String>, Option<String>) {
     match text {
-        Some(text) => match text.strip_suffix(&wildcard[1..]).filter(|_| text.ends_with(wildcard)) {
+        Some(text) => match text.strip_suffix('*') {
             Some(prefix) => (None, Some(prefix.to_owned())),
             None => (Some(text), None),
         },

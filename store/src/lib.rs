@@ -107,6 +107,7 @@ pub use queues::{Lanes, QueuePosition};
 pub use reported::{InstallLog, ServerInventory};
 pub use reseal::{ResealBatch, ResealCursor, SealedCount};
 pub use restored::{BACKUPS, ReleasedServer};
+pub use retention::ServerHistory;
 pub use sealing::{SealPurpose, TextSeal};
 pub use servers::{DeletedServer, ServerChange, ServerFilter, ServerResources, UpdatedServer};
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};

@@ -10,11 +10,67 @@
 
 use rusqlite::params;
 
-use super::rows::{all, execute};
+use super::rows::{all, execute, first};
 use super::{Store, StoreError};
-use model::{RunId, Time};
+use model::{RunId, Serial, Time};
+
+/// The stored runs of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerHistory {
+    /// The roots of their trees.
+    pub roots: Vec<RunId>,
+    /// The runs of these trees.
+    pub runs: u64,
+    /// The runs of these trees that have not ended.
+    pub unfinished: u64,
+    /// The runs that keep the server from being deleted without its history.
+    pub blocking: u64,
+    /// The runs with an event that an outgoing webhook has yet to deliver.
+    pub undelivered: u64,
+}
 
 impl Store {
+    /// The stored runs of a server.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn server_history(&self, serial: &Serial) -> Result<ServerHistory, StoreError> {
+        const OPERATION: &str = "read the history of a server";
+        let serial = serial.clone();
+        self.read(OPERATION, move |connection| {
+            let roots = all(
+                connection,
+                OPERATION,
+                "SELECT DISTINCT root FROM runs WHERE server = ?1",
+                &[&serial.as_str()],
+                |columns| columns.parse("root", str::parse::<RunId>),
+            )?;
+            let counted = first(
+                connection,
+                OPERATION,
+                "SELECT count(*) AS runs, coalesce(sum(phase <> 'ended'), 0) AS unfinished,
+                     coalesce(sum(purpose = 'change' OR phase <> 'ended'), 0) AS blocking,
+                     coalesce(sum(EXISTS (SELECT 1 FROM webhooks JOIN events ON events.run = runs.id
+                                          WHERE webhooks.disabled IS NULL AND events.seq > webhooks.cursor)
+                               OR EXISTS (SELECT 1 FROM webhooks JOIN webhook_retries AS retry ON retry.webhook = webhooks.id
+                                          WHERE webhooks.disabled IS NULL AND retry.stream = runs.id)), 0) AS undelivered
+                 FROM runs WHERE root IN (SELECT root FROM runs WHERE server = ?1)",
+                &[&serial.as_str()],
+                |columns| {
+                    Ok(ServerHistory {
+                        roots: Vec::new(),
+                        runs: columns.count("runs")?,
+                        unfinished: columns.count("unfinished")?,
+                        blocking: columns.count("blocking")?,
+                        undelivered: columns.count("undelivered")?,
+                    })
+                },
+            )?;
+            Ok(ServerHistory { roots, ..counted.unwrap_or_default() })
+        })
+        .await
+    }
+
     /// The roots of run trees that ended before a time, the oldest first, at most `limit`.
     ///
     /// # Errors

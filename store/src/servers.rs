@@ -284,33 +284,43 @@ impl Store {
             .await
     }
 
-    /// Deletes a server that has no runs but ended ones with [`Purpose::Observe`](model::Purpose), which are deleted with it.
+    /// Deletes a server that has no runs but ended ones with [`Purpose::Observe`](model::Purpose) and the ended trees of
+    /// `history`, which are deleted with it.
     ///
     /// # Errors
     /// When the database cannot be written; nothing is deleted then.
     pub async fn delete_server(
         &self,
         serial: &Serial,
+        history: &[RunId],
         event: NewEvent,
         now: Time,
     ) -> Result<DeletedServer, StoreError> {
         const OPERATION: &str = "delete a server";
         let serial = serial.clone();
+        let history: Vec<String> = history.iter().map(RunId::to_string).collect();
+        let history = serde_json::Value::from(history).to_string();
         self.writer
             .write(OPERATION, move |connection| {
                 let runs: u64 = first(
                     connection,
                     OPERATION,
-                    "SELECT count(*) AS runs FROM runs
-                     WHERE server = ?1 AND (purpose = 'change' OR phase <> 'ended')",
-                    &[&serial.as_str()],
+                    "SELECT count(*) AS runs FROM runs WHERE root IN (SELECT root FROM runs WHERE server = ?1)
+                     AND (phase <> 'ended' OR (purpose = 'change' AND root NOT IN (SELECT value FROM json_each(?2))))",
+                    params![serial.as_str(), history],
                     |columns| columns.count("runs"),
                 )?
                 .unwrap_or(0);
                 if runs > 0 {
                     return Ok(DeletedServer::HasJobs(runs));
                 }
-                execute(connection, OPERATION, "DELETE FROM runs WHERE server = ?1", &[&serial.as_str()])?;
+                // One statement for whole trees, because a parent cannot be deleted before its children.
+                execute(
+                    connection,
+                    OPERATION,
+                    "DELETE FROM runs WHERE root IN (SELECT root FROM runs WHERE server = ?1)",
+                    &[&serial.as_str()],
+                )?;
                 let gone = execute(
                     connection,
                     OPERATION,

@@ -78,3 +78,28 @@ async fn a_server_with_jobs_is_kept_and_one_without_jobs_is_deleted() {
     scene.admin.delete("/api/v1/servers/FREE-1").await.refused(404, "unknown_server");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_deleted_with_its_ended_jobs_after_a_preview() {
+    let scene = Scene::start(vec![healthy("GONE-1"), healthy("STAY-1")]).await;
+    let job = scene.admin.create_job("GONE-1").await;
+    let place = "/api/v1/servers/GONE-1";
+    scene.admin.delete(&format!("{place}?with_history=true")).await.refused(409, "conflict.jobs");
+    scene.admin.complete(&job).await;
+    scene.admin.delete(place).await.refused(409, "conflict.jobs");
+    scene.admin.delete(&format!("{place}?dry_run=true")).await.refused(409, "conflict.jobs");
+
+    let preview = scene.admin.delete(&format!("{place}?with_history=true&dry_run=true")).await.expect(200);
+    assert_eq!(preview, json!({ "dry_run": true, "serial": "GONE-1", "jobs": 1 }));
+    scene.admin.get(place).await.expect(200);
+
+    assert_eq!(scene.admin.delete(&format!("{place}?with_history=true")).await.status, 204);
+    scene.admin.get(place).await.refused(404, "unknown_server");
+    scene.admin.get(&format!("/api/v1/jobs/{job}")).await.refused(404, "unknown_job");
+    let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);
+    let deleted = events["events"].as_array().unwrap().iter().find(|event| event["type"] == "server.deleted");
+    assert_eq!(deleted.unwrap()["message"], "server GONE-1 deleted with 1 job");
+    let audit = scene.admin.get("/api/v1/audit?action=server.delete").await.expect(200);
+    assert_eq!(audit["entries"][0]["target"], "server/GONE-1", "{audit}");
+    scene.end().await;
+}

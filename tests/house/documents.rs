@@ -54,6 +54,19 @@ fn broken(document: &Path, target: &str) -> Option<String> {
 }
 
 #[test]
+fn the_table_of_alerts_is_that_of_the_rules() {
+    let rules = read(&root().join("telemetry/observability/alerts.yml"));
+    let rules: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: ")).collect();
+    let document = read(&root().join("docs/operating.md"));
+    let rows: Vec<&str> =
+        document.lines().filter_map(|line| line.strip_prefix("| `Shoal")?.split('`').next()).collect();
+    let rows: Vec<String> = rows.iter().map(|name| format!("Shoal{name}")).collect();
+    assert!(rules.len() > 10, "the rules are not where this test looks");
+    assert_eq!(rows, rules);
+}
+
+#[test]
 fn every_link_of_the_documents_leads_somewhere() {
     let documents = tracked(&["md"]);
     assert!(documents.len() > 30, "only {} documents were found", documents.len());

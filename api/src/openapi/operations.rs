@@ -19,7 +19,7 @@ use super::super::restored;
 use super::super::secrets;
 use super::super::servers::bios::BiosView;
 use super::super::servers::inventory::ServerInventoryView;
-use super::super::servers::{change, doctor, release, view as server};
+use super::super::servers::{change, delete as server_delete, doctor, release, view as server};
 use super::super::session;
 use super::super::support;
 use super::firmware::firmware;
@@ -479,8 +479,19 @@ fn servers() -> Vec<Operation> {
         .returns::<server::ServerView>(200, "The changed server, or the preview.")
         .with_header(ETAG.0, ETAG.1)
         .errors(&[ErrorCode::ConflictActiveJob, ErrorCode::BmcPasswordNeeded]),
-        delete(SERVER, "deleteServer", "Delete a server without stored jobs")
+        delete(SERVER, "deleteServer", "Delete a server, or preview it with `dry_run`")
             .of_server()
+            .query(
+                "with_history",
+                "Delete the ended jobs of the server as well, with their events. Otherwise a server with stored jobs is kept.",
+                json!({ "type": "boolean" }),
+            )
+            .query(
+                "dry_run",
+                "Delete nothing and return how many jobs would be deleted.",
+                json!({ "type": "boolean" }),
+            )
+            .returns::<server_delete::DeletionView>(200, "The preview.")
             .returns_nothing(204, "The server is deleted.")
             .errors(&[ErrorCode::ConflictJobs]),
         post(MAINTENANCE, "beginMaintenance", "Start maintenance: no job begins on the server")

@@ -30,7 +30,7 @@ pub(crate) async fn show_repository(
     let after = query.get("cursor").cloned();
     let found = registry_admin(&api)?.repository(&name, after, limit as usize).await?;
     found.map(Json).ok_or_else(|| {
-        let message = "no repository has this name; GET /api/v1/registry/repositories lists them";
+        let message = "no repository has this name";
         ApiError::new(ErrorCode::UnknownRepository, message)
     })
 }

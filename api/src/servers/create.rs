@@ -49,10 +49,7 @@ pub(crate) async fn create(
         }
         ServerChange::Exists(existing) => Err(ApiError::new(
             ErrorCode::ConflictServer,
-            format!(
-                "server {} is registered with other values; change them with PATCH /api/v1/servers/{}",
-                existing.serial, existing.serial
-            ),
+            format!("server {} is registered with other values; update it to change them", existing.serial),
         )),
     }
 }

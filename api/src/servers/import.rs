@@ -14,6 +14,7 @@ use axum::Json;
 use axum::extract::State;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail, ErrorBody};
@@ -42,7 +43,8 @@ pub(crate) struct ImportQuery {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
-    rows: Vec<ServerFields>,
+    /// Each is read on its own: one that cannot be read stops no other.
+    rows: Vec<Box<RawValue>>,
 }
 
 /// The schema of a request: rows of new servers.
@@ -132,16 +134,19 @@ pub(crate) async fn import(
     }
     let mut seen: HashMap<Serial, usize> = HashMap::new();
     let mut prepared = Vec::with_capacity(request.rows.len());
-    for (index, fields) in request.rows.into_iter().enumerate() {
-        let shown = fields.serial.clone();
-        let row = ready(&api, fields).and_then(|row| match seen.insert(row.server.serial.clone(), index) {
-            None => Ok(row),
-            Some(first) => Err(ApiError::invalid(vec![Detail::new(
-                "/serial",
-                Rule::Value,
-                // Rows are counted from 1 where people read them: on the page and in the table of the command.
-                format!("row {} has this serial number too", first + 1),
-            )])),
+    for (index, row) in request.rows.into_iter().enumerate() {
+        let fields = fields_of(&row);
+        let shown = fields.as_ref().ok().and_then(|fields| fields.serial.clone());
+        let row = fields.and_then(|fields| ready(&api, fields)).and_then(|row| {
+            match seen.insert(row.server.serial.clone(), index) {
+                None => Ok(row),
+                Some(first) => Err(ApiError::invalid(vec![Detail::new(
+                    "/serial",
+                    Rule::Value,
+                    // Rows are counted from 1 where people read them: on the page and in the table of the command.
+                    format!("row {} has this serial number too", first + 1),
+                )])),
+            }
         });
         prepared.push((index, shown, row));
     }
@@ -155,6 +160,15 @@ pub(crate) async fn import(
     let (created, exists) = (count(RowResult::Created), count(RowResult::Exists));
     let refused = count(RowResult::Refused);
     Ok(Json(ImportView { dry_run: query.dry_run, created, exists, refused, rows }))
+}
+
+/// The fields of a row.
+fn fields_of(row: &RawValue) -> Result<ServerFields, ApiError> {
+    serde_json::from_str(row.get()).map_err(|error| {
+        let text = error.to_string();
+        let what = text.split(" at line ").next().unwrap_or_default();
+        ApiError::invalid(vec![Detail::new("", Rule::Shape, what)])
+    })
 }
 
 /// Checks a row and seals its password.
@@ -224,23 +238,34 @@ async fn register(
 
 /// The refusal of a row whose server is registered with other values.
 fn differs(existing: &Server, new: &Server) -> ApiError {
-    let compared = [
-        ("bmc_address", existing.bmc_address != new.bmc_address),
-        ("bmc_username", existing.bmc_username != new.bmc_username),
-        ("vendor", existing.vendor != new.vendor),
-        ("bmc_profile", existing.bmc_profile != new.bmc_profile),
+    let labels = |server: &Server| {
+        let labels: Vec<String> = server.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        if labels.is_empty() { "none".to_owned() } else { labels.join(" ") }
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
+    let with_values = [
+        ("bmc_address", existing.bmc_address.to_string(), new.bmc_address.to_string()),
+        ("bmc_username", existing.bmc_username.clone(), new.bmc_username.clone()),
+        ("vendor", text(&existing.vendor), text(&new.vendor)),
+        ("bmc_profile", text(&existing.bmc_profile), text(&new.bmc_profile)),
+        ("labels", labels(existing), labels(new)),
+        ("media_base_url", text(&existing.media_base_url), text(&new.media_base_url)),
+    ];
+    let by_name = [
         ("quirks", existing.quirks != new.quirks),
         ("network", existing.network != new.network),
-        ("labels", existing.labels != new.labels),
         ("tls", existing.tls != new.tls),
         ("tls_fingerprint", new.tls_fingerprint.is_some() && existing.tls_fingerprint != new.tls_fingerprint),
         ("allow_unverified_serial", existing.allow_unverified_serial != new.allow_unverified_serial),
-        ("media_base_url", existing.media_base_url != new.media_base_url),
     ];
-    let mut names: Vec<&str> =
-        compared.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
+    let mut names: Vec<String> = with_values
+        .into_iter()
+        .filter(|(_, registered, given)| registered != given)
+        .map(|(name, registered, given)| format!("{name} ({registered}; the row has {given})"))
+        .chain(by_name.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.to_owned()))
+        .collect();
     if names.is_empty() {
-        names.push("bmc_password");
+        names.push("bmc_password".to_owned());
     }
     let message = format!(
         "server {0} is registered with another {1}; it is left as it is. `shoal server update {0}` changes it",

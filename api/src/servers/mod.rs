@@ -5,7 +5,7 @@ mod bmc_error;
 pub(super) mod card;
 pub(super) mod change;
 mod create;
-mod delete;
+pub(super) mod delete;
 pub(super) mod doctor;
 pub(super) mod import;
 pub(super) mod inventory;

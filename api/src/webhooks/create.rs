@@ -14,6 +14,7 @@ use url::Url;
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
+use super::super::event_types::selects_an_event;
 use super::super::extract::{CanAdminister, JsonBody};
 use super::super::request_audit;
 use super::view::WebhookView;
@@ -110,6 +111,9 @@ fn check(request: &Request, addresses: &AddressPolicy) -> Result<String, ApiErro
     if request.types.len() > MAX_TYPES || !request.types.iter().all(known) {
         let what = format!("at most {MAX_TYPES} event types, such as \"job.created\" or \"report.*\"");
         problems.push(Detail::new("/types", Rule::Format, what));
+    } else if let Some(unknown) = request.types.iter().find(|kind| !selects_an_event(kind)) {
+        let what = format!("no event has the type {unknown}; docs/events.md lists the types");
+        problems.push(Detail::new("/types", Rule::Unknown, what));
     }
     if request.labels.len() > MAX_LABELS
         || !request.labels.iter().all(|(key, value)| text(key) && text(value))

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use model::{Clock, RunId, Time, error_chain};
+use model::{Clock, Time, error_chain};
+use provision::remove_task_images;
 use store::{AuditRetention, Store, StoreError};
 
 /// The interval of deletion.
@@ -123,7 +124,7 @@ pub(super) async fn sweep(store: &Store, before: Time, task_iso_dir: &Path) -> R
             break;
         }
         deleted += expired.len();
-        remove_files(task_iso_dir, &expired).await;
+        remove_task_images(task_iso_dir, &expired).await;
         store.delete_ended(expired).await?;
         tokio::time::sleep(PAUSE).await;
     }
@@ -133,23 +134,11 @@ pub(super) async fn sweep(store: &Store, before: Time, task_iso_dir: &Path) -> R
     Ok(deleted)
 }
 
-/// Removes the task images that `TASK_ISO_MODE=file` wrote to files.
-async fn remove_files(folder: &Path, jobs: &[RunId]) {
-    for job in jobs {
-        let folder = folder.join(job.to_string());
-        match tokio::fs::remove_dir_all(&folder).await {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(folder = %folder.display(), %error, "a task image was not removed"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use model::audit::NewAuditEntry;
-    use model::{ManualClock, NewEvent};
+    use model::{ManualClock, NewEvent, RunId};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -213,7 +202,7 @@ mod tests {
             std::fs::create_dir(images(job)).unwrap();
             std::fs::write(images(job).join("task.iso"), "an image").unwrap();
         }
-        remove_files(folder.path(), &[without_image, deleted]).await;
+        remove_task_images(folder.path(), &[without_image, deleted]).await;
         assert_eq!((images(deleted).exists(), images(kept).exists()), (false, true));
     }
 

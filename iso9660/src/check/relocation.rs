@@ -48,10 +48,15 @@ fn relocations(checker: &mut Checker<'_>, hierarchy: &Hierarchy) {
         }
         if says.map(|(_, extent)| extent) != belongs {
             let offset = says.map_or(directory.record, |(offset, _)| offset);
-            let message = format_args!(
-                "{name}: PL {:?}, CL is in the directory in sector {belongs:?}",
-                says.map(|(_, extent)| extent)
-            );
+            let says = match says {
+                Some((_, extent)) => format!("PL points to sector {extent}"),
+                None => "there is no PL".to_owned(),
+            };
+            let belongs = match belongs {
+                Some(extent) => format!("its CL is in the directory in sector {extent}"),
+                None => "no CL points to it".to_owned(),
+            };
+            let message = format_args!("{name}: {says}, and {belongs}");
             checker.find(Rule::RockRidgeRelocation, offset, message);
         }
     }

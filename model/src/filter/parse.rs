@@ -122,13 +122,18 @@ impl Filter {
     /// A selector of labels, as `-l` has it: `site=a,rack!=7,gpu,!spare`. All of its parts must hold.
     ///
     /// # Errors
-    /// When a part has no key.
+    /// When a part has no key, or the form of another language: `site==a`, `site in (a,b)`.
     pub fn selector(text: &str) -> Result<Self, FilterError> {
         let mut terms = Vec::new();
         let mut at = 0;
         for part in text.split(',') {
             let (bare, without) = part.strip_prefix('!').map_or((part, false), |bare| (bare, true));
+            let foreign = bare.contains("==") || bare.contains([' ', '(', ')']);
             let found = match (bare.split_once("!="), bare.split_once('=')) {
+                _ if foreign => Err(Refusal::value(
+                    "a selector has KEY=VALUE, KEY!=VALUE, KEY and !KEY; one of several values, or a value with a blank, is a \
+                     term of a filter: label:site=a,site=b or site=\"a b\"",
+                )),
                 (Some((key, value)), _) => labelled(key, value).map(|test| Term { negated: !without, test }),
                 (None, Some((key, value))) => {
                     labelled(key, value).map(|test| Term { negated: without, test })
@@ -174,7 +179,7 @@ fn term(subject: Subject, word: &str, now: Time) -> Result<Term, Refusal> {
     let end_of_key = bare.find([':', '=', '"']);
     let (key, rest) = match end_of_key {
         Some(end) => bare.split_at(end),
-        None => return Ok(plain(Test::Text(bare.to_owned()))),
+        None => return text(bare.to_owned()).map(plain),
     };
     match rest.chars().next() {
         Some(':') => {
@@ -188,7 +193,15 @@ fn term(subject: Subject, word: &str, now: Time) -> Result<Term, Refusal> {
                 None => labelled(key, &value).map(plain),
             }
         }
-        _ => Ok(plain(Test::Text(one_value(bare)?))),
+        _ => text(one_value(bare)?).map(plain),
+    }
+}
+
+/// The test of a text. An empty one is in everything, so that it would select all rows.
+fn text(text: String) -> Result<Test, Refusal> {
+    match text.trim().is_empty() {
+        true => Err(Refusal::value("a text must not be empty: it would select everything")),
+        false => Ok(Test::Text(text)),
     }
 }
 
@@ -284,8 +297,8 @@ fn named<T>(
 }
 
 fn labelled(key: &str, value: &str) -> Result<Test, Refusal> {
-    if key.is_empty() || key.ends_with('!') {
-        return Err(Refusal::value("a label needs a key, such as site=north or site!=north"));
+    if key.is_empty() || key.ends_with('!') || value.starts_with('=') {
+        return Err(Refusal::value("a label has a key and one `=`, such as site=north or site!=north"));
     }
     Ok(Test::Label(vec![LabelTest { key: key.to_owned(), value: Some(value.to_owned()) }]))
 }

@@ -45,6 +45,22 @@ fn a_selector_joins_its_parts_with_and() {
 }
 
 #[test]
+fn a_selector_of_another_language_is_refused() {
+    for text in ["site==north", "site in (a,b)", "site notin (a)", "site = a", "site!==a"] {
+        let error = Filter::selector(text).unwrap_err();
+        assert!(error.message.contains("KEY=VALUE"), "{text}: {error}");
+    }
+    assert!(refused(Subject::Servers, "site==north")[0].contains("one `=`"));
+}
+
+#[test]
+fn an_empty_text_is_refused_because_it_is_in_everything() {
+    for text in ["\"\"", "-\"\"", "\"  \"", "site=a \"\""] {
+        assert!(refused(Subject::Jobs, text)[0].contains("must not be empty"), "{text}");
+    }
+}
+
+#[test]
 fn a_refused_term_names_its_place_and_what_was_meant() {
     let keys = "condition, status, outcome, failure, class, failed_step, step, wait, hold, serial, label, workflow, batch, by, since, until";
     assert_eq!(

@@ -2,6 +2,7 @@
 //!
 //! Pure for a given job: equal inputs give equal bytes, tokens and URLs (decision D14), so a repetition changes nothing.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -82,6 +83,18 @@ pub(super) fn media_token_for(
     for_use: GrantUse,
 ) -> Result<MediaToken, NoTokenSeed> {
     Ok(MediaToken::derive(&media::tokens_of(job)?, job.run.id, &for_use.image(artifact, digest)))
+}
+
+/// Removes the task images of jobs that `TASK_ISO_MODE=file` wrote to files.
+pub async fn remove_task_images(folder: &Path, jobs: &[RunId]) {
+    for job in jobs {
+        let folder = folder.join(job.to_string());
+        match tokio::fs::remove_dir_all(&folder).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(folder = %folder.display(), %error, "a task image was not removed"),
+        }
+    }
 }
 
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {

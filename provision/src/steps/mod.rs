@@ -31,6 +31,7 @@ pub(super) use cleanup::{CleanupBootOverride, CleanupEject, CleanupGrant, Cleanu
 pub(super) use discover::Discover;
 pub(super) use eject::Eject;
 pub(super) use iso_build::IsoBuild;
+pub use iso_build::remove_task_images;
 pub(super) use iso_build::{BuiltTaskImage, task_image};
 pub(super) use mount::{MountMaintenance, MountTask};
 pub(super) use power::{PowerOff, PowerOn};

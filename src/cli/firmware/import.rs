@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::client::Client;
 use super::super::error::CliError;
+use super::super::input;
 use super::super::output::{Output, plain};
 use super::add::push;
 use super::set_view;
@@ -60,6 +61,10 @@ struct Row {
 
 impl ImportCatalogue {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        input::exists(&self.folder)?;
+        if let Some(catalogue) = &self.catalogue {
+            input::exists(catalogue)?;
+        }
         let mut rows = self.preview()?;
         if !self.dry_run {
             for row in &mut rows {

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::client::Client;
-use super::super::condition::{RequestArgs, RestartArgs, preview};
+use super::super::condition::{RequestArgs, RestartArgs, preview, would_succeed};
 use super::super::error::CliError;
 use super::super::output::{Output, plain};
 use super::super::plan_view::show_plan;
@@ -68,12 +68,15 @@ impl PlanFirmware {
         let show = async |serial: &str, output: &mut Output<'_>| {
             let preview = preview(serial, &body, client).await?;
             match (output.json, many) {
-                (true, true) => return output.row(&preview),
-                (true, false) => return output.document(&preview),
+                (true, true) => output.row(&preview)?,
+                (true, false) => output.document(&preview)?,
                 (false, true) => output.line(format!("server {}", plain(serial)))?,
                 (false, false) => {}
             }
-            show_plan(&preview, output)
+            if !output.json {
+                show_plan(&preview, output)?;
+            }
+            would_succeed(&preview)
         };
         self.targets.each("plan", Change::Reads, client, output, show).await
     }

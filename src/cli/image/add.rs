@@ -16,6 +16,7 @@ use tokio::task::spawn_blocking;
 
 use super::super::client::Client;
 use super::super::error::CliError;
+use super::super::input;
 use super::super::output::{Output, plain};
 use super::super::progress::Progress;
 use super::content::{Blob, ImageFile, PIECES};
@@ -40,7 +41,8 @@ struct Name {
 }
 
 fn name(text: &str) -> Result<Name, String> {
-    let reference = ImageReference::parse(text).map_err(|why| why.to_string())?;
+    let reference =
+        ImageReference::parse(text).map_err(|why| format!("{}; give REPOSITORY:TAG", why.rule))?;
     match (reference.host, reference.selector) {
         (Some(host), _) => Err(format!("leave out {host}/: the registry is that of --url")),
         (None, Selector::Digest(_)) => Err("give a tag: the digest is that of what is pushed".to_owned()),
@@ -51,6 +53,7 @@ fn name(text: &str) -> Result<Name, String> {
 impl AddImage {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let Name { repository, tag } = &self.name;
+        input::exists(&self.file)?;
         let opened = File::open(&self.file).and_then(ImageFile::open);
         let image = opened.map_err(|why| refused(&self.file, &why))?;
         let form = image.form;

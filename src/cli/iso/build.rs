@@ -95,6 +95,7 @@ impl BuildArgs {
         let failed =
             |error: &dyn std::error::Error| CliError::failed(plain(&model::error_chain(error).to_string()));
         let options = self.options()?;
+        input::exists(&self.directory)?;
         let tree = Tree::from_directory(&self.directory).map_err(|error| failed(&error))?;
         for finding in check_names(&tree) {
             output.note(plain(&finding.to_string()));

@@ -7,7 +7,7 @@ use iso9660::{CheckOptions, Severity};
 use serde_json::{Value, json};
 
 use super::super::error::CliError;
-use super::super::output::{Output, plain};
+use super::super::output::{Output, counted, plain};
 
 /// Arguments of `shoal iso check`.
 #[derive(Args, Debug)]
@@ -47,8 +47,10 @@ impl CheckArgs {
         }
         if errors > 0 || (self.strict && warnings > 0) {
             return Err(CliError::failed(format!(
-                "{} breaks rules: {errors} errors, {warnings} warnings",
-                self.image.display()
+                "{} breaks rules: {}, {}",
+                self.image.display(),
+                counted(errors, "error", "errors"),
+                counted(warnings, "warning", "warnings")
             )));
         }
         Ok(())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::error::CliError;
-use super::super::output::{Output, plain};
+use super::super::output::{Format, Output, plain, yaml};
 use super::{TreeArgs, failed};
 
 /// The buffer size of a copy, in bytes.
@@ -52,7 +52,7 @@ pub(super) fn list(
 /// Writes entries one by one, because an image can have millions: `ls` does not keep them.
 struct Rows<'o> {
     out: BufWriter<&'o mut dyn Write>,
-    json: bool,
+    format: Format,
     any: bool,
     /// The width of the column of lengths: few files are longer than the image.
     width: usize,
@@ -61,21 +61,33 @@ struct Rows<'o> {
 impl<'o> Rows<'o> {
     fn new(output: &'o mut Output<'_>, bytes: u64) -> Rows<'o> {
         let out = BufWriter::new(&mut *output.out as &mut dyn Write);
-        Rows { out, json: output.json, any: false, width: bytes.to_string().len() }
+        Rows { out, format: output.format, any: false, width: bytes.to_string().len() }
     }
 
     fn add(&mut self, path: &str, entry: &Entry) -> Result<(), CliError> {
-        if self.json {
-            let between = if self.any { "," } else { "{\n  \"entries\": [" };
-            write!(self.out, "{between}\n    {}", row(path, entry))?;
-        } else {
-            let target = match &entry.kind {
-                EntryKind::Symlink(target) => format!(" -> {target}"),
-                _ => String::new(),
-            };
-            let (mode, date, width) = (mode(entry), date(entry.modified), self.width);
-            let line = format!("{mode}  {:>width$}  {date:20}  {path}{target}", entry.len);
-            writeln!(self.out, "{}", plain(&line))?;
+        match self.format {
+            Format::Json => {
+                let between = if self.any { "," } else { "{\n  \"entries\": [" };
+                write!(self.out, "{between}\n    {}", row(path, entry))?;
+            }
+            Format::Yaml => {
+                if !self.any {
+                    writeln!(self.out, "entries:")?;
+                }
+                for line in yaml(&json!([row(path, entry)])).lines() {
+                    writeln!(self.out, "  {line}")?;
+                }
+            }
+            Format::Name => writeln!(self.out, "{}", plain(path))?,
+            Format::Text | Format::Wide => {
+                let target = match &entry.kind {
+                    EntryKind::Symlink(target) => format!(" -> {target}"),
+                    _ => String::new(),
+                };
+                let (mode, date, width) = (mode(entry), date(entry.modified), self.width);
+                let line = format!("{mode}  {:>width$}  {date:20}  {path}{target}", entry.len);
+                writeln!(self.out, "{}", plain(&line))?;
+            }
         }
         self.any = true;
         Ok(())
@@ -83,9 +95,10 @@ impl<'o> Rows<'o> {
 
     /// Ends the list, also when the image was readable only in part, so that the output is complete JSON.
     fn end(mut self, complete: bool) -> Result<(), CliError> {
-        match (self.json, self.any) {
-            (true, true) => self.out.write_all(b"\n  ]\n}\n")?,
-            (true, false) if complete => self.out.write_all(b"{\n  \"entries\": []\n}\n")?,
+        match (self.format, self.any) {
+            (Format::Json, true) => self.out.write_all(b"\n  ]\n}\n")?,
+            (Format::Json, false) if complete => self.out.write_all(b"{\n  \"entries\": []\n}\n")?,
+            (Format::Yaml, false) if complete => self.out.write_all(b"entries: []\n")?,
             _ => {}
         }
         Ok(self.out.flush()?)

@@ -138,6 +138,10 @@ impl std::str::FromStr for Since {
         if let Ok(time) = text.parse() {
             return Ok(Self::At(time));
         }
+        // A day begins in UTC, as in a filter.
+        if let Ok(time) = format!("{text}T00:00:00Z").parse() {
+            return Ok(Self::At(time));
+        }
         let mut seconds = 0_i64;
         let mut rest = text;
         while !rest.is_empty() {
@@ -163,7 +167,7 @@ impl std::str::FromStr for Since {
 }
 
 fn since_help() -> String {
-    "give a duration such as 30m, 2h or 2d4h, or a time such as 2026-11-23T08:00:00Z".to_owned()
+    "give a duration such as 30m, 2h or 2d4h, a date such as 2026-11-23, or a time such as 2026-11-23T08:00:00Z".to_owned()
 }
 
 #[cfg(test)]

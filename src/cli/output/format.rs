@@ -89,7 +89,7 @@ pub(super) fn rows(document: &Value) -> Option<&Vec<Value>> {
 }
 
 /// A document as YAML.
-pub(super) fn yaml(document: &Value) -> String {
+pub(in crate::cli) fn yaml(document: &Value) -> String {
     let mut text = String::new();
     block(document, 0, &mut text);
     text.trim_end().to_owned()

@@ -18,18 +18,18 @@ mod table;
 
 use std::io::{self, Write};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::CliError;
 use table::TableStyle;
 
 pub(super) use age::{Since, Times, age, between, coarse, duration, remaining, time_of};
-pub(super) use format::Format;
+pub(super) use format::{Format, yaml};
 #[cfg(test)]
 pub(super) use paint::bare;
 pub(super) use paint::{bold, faint, state};
 pub(super) use piece::{Piece, RecordedRow};
-pub(super) use plain::{Cut, items, join, labels, plain, shorten, text, width, wrap};
+pub(super) use plain::{Cut, counted, items, join, labels, plain, shorten, text, width, wrap};
 pub(super) use screen::Screen;
 pub(super) use table::Column;
 
@@ -90,7 +90,14 @@ impl Output<'_> {
         }
         match self.format {
             Format::Yaml => self.line(format::yaml(value)),
-            Format::Name => format::names(value).iter().try_for_each(|name| self.line(name)),
+            Format::Name => {
+                format::names(value).iter().try_for_each(|name| self.line(name))?;
+                // Names alone do not show that the list goes on. The cursor of a list is a text.
+                if value["next"].is_string() {
+                    self.note("there are more; give a larger --limit");
+                }
+                Ok(())
+            }
             _ => self.line(format!("{value:#}")),
         }
     }
@@ -98,7 +105,7 @@ impl Output<'_> {
     /// Writes a document whose rows are the list `rows`. Its names are theirs, whatever else the document has.
     pub(super) fn list_document(&mut self, value: &Value, rows: &str) -> Result<(), CliError> {
         match self.format {
-            Format::Name => self.document(&value[rows]),
+            Format::Name => self.document(&json!({ rows: value[rows], "next": value["next"] })),
             _ => self.document(value),
         }
     }

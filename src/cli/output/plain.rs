@@ -65,6 +65,11 @@ pub(in crate::cli) fn items(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(words).collect()
 }
 
+/// A number with the word for it.
+pub(in crate::cli) fn counted(number: u64, one: &str, many: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
+}
+
 /// Joins the texts that are not empty.
 pub(in crate::cli) fn join(parts: &[String], between: &str) -> String {
     let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();

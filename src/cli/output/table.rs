@@ -20,8 +20,6 @@ const GAP: usize = 2;
 const NARROW: usize = 12;
 /// The least width of a wider column.
 const LEAST: usize = 10;
-/// The most important column is cut only beyond this width, because it is what an operator copies: a short id, a serial number.
-const COPIED: usize = 24;
 /// Heads of columns whose texts differ at their ends.
 const IDS: [&str; 16] = [
     "JOB",
@@ -135,7 +133,9 @@ struct Need {
 impl Need {
     fn new(head: usize, longest: usize, rank: usize) -> Self {
         let natural = head.max(longest);
-        let whole = if rank == 0 { COPIED } else { NARROW };
+        // The most important column is what an operator copies: an id, a serial number. It is cut only by a terminal without
+        // room for it.
+        let whole = if rank == 0 { usize::MAX } else { NARROW };
         Self { natural, least: if natural <= whole { natural } else { head.max(LEAST) }, rank }
     }
 }
@@ -190,8 +190,9 @@ mod tests {
         let needs = [Need::new(3, 36, 0), Need::new(6, 10, 2), Need::new(6, 11, 1)];
         assert_eq!(fit(&needs, None), [Some(36), Some(10), Some(11)]);
         assert_eq!(fit(&needs, Some(61)), [Some(36), Some(10), Some(11)]);
-        assert_eq!(fit(&needs, Some(40)), [Some(15), Some(10), Some(11)]);
-        assert_eq!(fit(&needs, Some(30)), [Some(17), None, Some(11)]);
+        assert_eq!(fit(&needs, Some(50)), [Some(36), None, Some(11)]);
+        assert_eq!(fit(&needs, Some(40)), [Some(36), None, None]);
+        assert_eq!(fit(&needs, Some(30)), [Some(30), None, None]);
         assert_eq!(fit(&needs, Some(12)), [Some(12), None, None]);
         let copied = [Need::new(3, 20, 0), Need::new(6, 30, 1)];
         assert_eq!(fit(&copied, Some(40)), [Some(20), Some(18)]);

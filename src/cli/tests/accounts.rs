@@ -21,6 +21,12 @@ fn a_created_token_is_alone_on_standard_output() {
     let ran = controller.shoal(&[&line[..], &more].concat()).ends_with(0);
     assert_eq!(ran.out, "shoal_text\n");
     assert!(ran.err.contains("not shown again") && ran.err.contains("2027-01-31"), "{}", ran.err);
+    let named = controller.shoal(&[&line[..], &["-o", "name"]].concat()).ends_with(0);
+    assert_eq!(named.out, "shoal_text\n", "the text is shown only now");
+    let rotated = controller.shoal(&["token", "rotate", "ci", "-o", "name"]).ends_with(0);
+    assert_eq!(rotated.out, "shoal_text\n");
+    let worker = ["worker", "token", "create", "w", "--queue", "b", "-o", "name"];
+    assert_eq!(controller.shoal(&worker).ends_with(0).out, "shoal_text\n");
     let expected = json!({
         "name": "ci", "role": "operator", "labels": { "site": "bern" }, "registry": ["pull:a/**"],
         "expires_at": "2027-01-31T00:00:00.000Z",

@@ -127,7 +127,7 @@ fn check_reports_the_place_of_a_broken_rule() {
     fs::write(&image, bytes).unwrap();
     let ran = shoal(&["iso", "check", &image]).ends_with(1);
     assert!(ran.out.contains("sector 16+0x050"), "{}", ran.out);
-    assert!(ran.err.contains("breaks rules: 1 errors"), "{}", ran.err);
+    assert!(ran.err.contains("breaks rules: 1 error,"), "{}", ran.err);
     let report = shoal(&["iso", "check", &image, "--json"]).ends_with(1).json();
     assert_eq!((&report["errors"], &report["findings"][0]["severity"]), (&json!(1), &json!("error")));
 }

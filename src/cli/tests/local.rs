@@ -16,6 +16,37 @@ fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
+fn a_file_that_is_missing_ends_with_3_for_every_command() {
+    let missing = "/nowhere/file";
+    let url = ["--url", "http://127.0.0.1:1", "--token", "t"];
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    for command in [
+        &["image", "add", missing, "--name", "a:1"][..],
+        &["firmware", "set", "import", missing],
+        &["webhook", "add", "http://a", "--secret-file", missing],
+        &["user", "add", "bea", "--role", "viewer", "--password-file", missing],
+        &["server", "add", "S", "--bmc-address", "h", "--bmc-user", "u", "--bmc-password-file", missing],
+    ] {
+        let ran = shoal(&[command, &url].concat()).ends_with(3);
+        assert!(ran.err.contains(missing), "{command:?}: {}", ran.err);
+    }
+    let image = dir.path().join("x.iso");
+    shoal(&["iso", "build", missing, "-o", image.to_str().unwrap()]).ends_with(3);
+    shoal(&["registry", "--storage-root", data, "import", missing]).ends_with(3);
+    shoal(&["recipe", "validate", missing]).ends_with(3);
+}
+
+#[test]
+fn a_document_is_written_in_the_format_that_is_asked_for() {
+    for command in [&["openapi"][..], &["about", "--sbom"]] {
+        assert!(shoal(command).ends_with(0).out.starts_with('{'));
+        assert!(!shoal(&[command, &["-o", "yaml"]].concat()).ends_with(0).out.contains('{'), "{command:?}");
+        shoal(&[command, &["-o", "name"]].concat()).ends_with(2);
+    }
+}
+
+#[test]
 fn a_valid_recipe_ends_with_0() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "recipe.json", ESXI);
@@ -74,6 +105,10 @@ fn an_image_is_listed_with_modes_sizes_and_dates() {
     let paths: Vec<&str> =
         all["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
     assert!(paths.contains(&"EFI/boot/bootx64.efi") && paths.contains(&"EFI"), "{paths:?}");
+    let yaml = shoal(&["iso", "ls", "-R", &image, "-o", "yaml"]).ends_with(0).out;
+    assert!(yaml.starts_with("entries:\n  - kind: "), "{yaml}");
+    let names = shoal(&["iso", "ls", "-R", &image, "-o", "name"]).ends_with(0).out;
+    assert_eq!(names.lines().count(), all["entries"].as_array().unwrap().len(), "{names}");
     let one = shoal(&["iso", "ls", &image, "/job.json"]).ends_with(0);
     assert_eq!(one.out.lines().count(), 1);
 }

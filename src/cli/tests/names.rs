@@ -117,6 +117,27 @@ fn lists() -> Vec<(&'static str, Value, &'static [&'static str])> {
 }
 
 #[test]
+fn a_list_of_names_that_goes_on_says_so() {
+    let controller =
+        Controller::start(|_| (200, json!({ "servers": [{ "serial": "XF-1" }], "next": "XF-1" })));
+    let ran = controller.shoal(&["server", "list", "-o", "name", "--limit", "1"]).ends_with(0);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("XF-1\n", "there are more; give a larger --limit\n"));
+}
+
+#[test]
+fn refused_rows_of_an_import_have_no_name() {
+    let row = |serial: &str, result: &str| json!({ "serial": serial, "result": result });
+    let rows = json!([row("A", "created"), row("B", "refused"), row("C", "exists")]);
+    let page = json!({ "created": 1, "exists": 1, "refused": 1, "rows": rows });
+    let controller = Controller::start(move |_| (200, page.clone()));
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("t.csv");
+    std::fs::write(&table, "serial\nA\nB\nC\n").unwrap();
+    let ran = controller.shoal(&["server", "import", table.to_str().unwrap(), "-o", "name"]).ends_with(1);
+    assert_eq!(ran.out, "A\nC\n");
+}
+
+#[test]
 fn each_list_names_its_own_rows() {
     for (command, document, names) in lists() {
         let controller = Controller::start(move |_| (200, document.clone()));

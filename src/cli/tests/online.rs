@@ -52,7 +52,7 @@ fn deletions(controller: &Controller) -> Vec<String> {
 fn repositories_and_tags_of_a_running_controller_are_listed_with_their_sizes() {
     let controller = registry();
     let all = controller.shoal(&["registry", "ls", "--online"]).ends_with(0).out;
-    for part in ["os/debian", "9000", "13 v1", "1 pins"] {
+    for part in ["os/debian", "9000", "13 v1", "1 pin"] {
         assert!(all.contains(part), "{part} in {all}");
     }
     let one = controller.shoal(&["registry", "ls", "os/debian", "--online"]).ends_with(0);

@@ -61,7 +61,31 @@ fn images_are_imported_listed_scrubbed_and_exported_with_equal_bytes() {
     assert!(fs::read(&archives[0]).unwrap() == fs::read(&archives[1]).unwrap());
     on(&["export", "os-images/tiny", "-o", &archives[0]]).ends_with(1);
     on(&["import", &archives[0], "--repository", "copies/tiny", "--json"]).ends_with(0);
+    let ran = on(&["import", &archives[0]]).ends_with(2);
+    assert!(ran.err.contains("give --repository NAME"), "{}", ran.err);
+    on(&["export", "os-images/tiny", "-o", "-"]).ends_with(2);
     assert!(on(&["ls"]).ends_with(0).out.contains("copies/tiny"));
+}
+
+#[test]
+fn a_registry_at_a_wrong_path_is_refused_and_not_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("nonexist");
+    let storage = missing.to_str().unwrap();
+    let archive = dir.path().join("a.tar");
+    for command in [
+        &["ls"][..],
+        &["gc", "--dry-run"],
+        &["gc"],
+        &["pins"],
+        &["scrub"],
+        &["rebuild"],
+        &["export", "a", "-o", archive.to_str().unwrap()],
+    ] {
+        let ran = shoal(&[&["registry", "--storage-root", storage], command].concat()).ends_with(3);
+        assert!(ran.err.contains("there is no registry in"), "{command:?}: {}", ran.err);
+    }
+    assert!(!missing.exists() && !archive.exists());
 }
 
 #[test]
@@ -125,7 +149,7 @@ fn commands_are_refused_while_a_controller_runs_on_the_data_directory() {
     drop(busy);
     shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(0);
     shoal(&["registry", "--storage-root", &storage, "export", "UPPER", "-o", "/nowhere/x.tar"]).ends_with(2);
-    shoal(&["registry", "--storage-root", &storage, "import", "/nowhere"]).ends_with(1);
+    shoal(&["registry", "--storage-root", &storage, "import", "/nowhere"]).ends_with(3);
 }
 
 #[test]

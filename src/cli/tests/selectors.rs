@@ -55,7 +55,7 @@ fn a_disruptive_command_for_a_filter_is_a_preview_until_it_has_consent() {
         assert!(ran.err.contains("nothing was changed"), "{command:?}: {}", ran.err);
         assert_eq!(changes(&controller), Vec::<String>::new(), "{command:?}");
 
-        let ran = controller.shoal(&[&command[..], &["--yes", "--expect", "3"]].concat()).ends_with(1);
+        let ran = controller.shoal(&[&command[..], &["--yes", "--expect", "3"]].concat()).ends_with(4);
         assert!(ran.err.contains("2") && ran.err.contains("3 were expected"), "{command:?}: {}", ran.err);
         assert_eq!(changes(&controller), Vec::<String>::new(), "{command:?}");
 
@@ -121,6 +121,72 @@ fn what_belongs_to_one_server_is_refused_with_a_filter() {
     }
     assert!(controller.seen().is_empty());
     assert!(refused(&["firmware", "install", "XF-1", "--filter", "site=a"]).contains("--filter"));
+}
+
+#[test]
+fn a_dry_run_whose_plan_is_refused_is_no_success() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        path if path.contains("XF-1") => {
+            let item = |name: &str, decision: &str| json!({ "name": name, "component": name, "decision": decision, "reason": "because" });
+            let items = json!([item("a", "refuse"), item("b", "install")]);
+            let key = if seen.json()["kind"] == "biosApply" { "settings" } else { "plan" };
+            let parameters = json!({ "firmware_set": "spring", "files": [{ "digest": "sha256:aa" }] });
+            (200, json!({ "dry_run": true, "would": "accept", key: items, "parameters": parameters }))
+        }
+        _ => (200, json!({ "dry_run": true, "would": "accept", "plan": [] })),
+    });
+    for (command, said) in [
+        (&["firmware", "install", "XF-1", "--dry-run"][..], "fail: 1 of 2 components is refused"),
+        (&["server", "bios", "set", "XF-1", "a=b", "--dry-run"], "fail: 1 of 2 settings is refused"),
+    ] {
+        let ran = controller.shoal(command).ends_with(1);
+        assert!(ran.out.contains(said) && ran.err.contains(said), "{}\n{}", ran.out, ran.err);
+        assert!(!ran.out.contains("sha256:aa"), "{}", ran.out);
+        controller.shoal(&[command, &["--json"]].concat()).ends_with(1);
+    }
+    assert!(controller.shoal(&["firmware", "plan", "XF-1"]).ends_with(1).err.contains("1 of 2 components"));
+    controller.shoal(&["firmware", "plan", "XF-2"]).ends_with(0);
+}
+
+#[test]
+fn a_server_is_removed_with_its_history_after_a_preview() {
+    let controller = Controller::start(|seen| match seen.uri.query() {
+        Some(query) if query.contains("dry_run") => {
+            (200, json!({ "dry_run": true, "serial": "XF-1", "jobs": 1 }))
+        }
+        _ => (204, json!({})),
+    });
+    let remove = ["server", "remove", "XF-1", "--with-history"];
+    let ran = controller.shoal(&[&remove[..], &["--dry-run"]].concat()).ends_with(0);
+    assert_eq!(ran.out, "server XF-1 would be removed, with 1 ended job\n");
+    assert_eq!(controller.shoal(&remove).ends_with(0).out, "server XF-1 removed\n");
+    controller.shoal(&["server", "remove", "XF-1"]).ends_with(0);
+    let queries: Vec<Option<String>> =
+        controller.seen().iter().map(|seen| seen.uri.query().map(str::to_owned)).collect();
+    assert_eq!(
+        queries,
+        [Some("with_history=true&dry_run=true".to_owned()), Some("with_history=true".to_owned()), None]
+    );
+}
+
+#[test]
+fn an_empty_filter_selects_no_fleet() {
+    let controller = controller();
+    for command in [
+        &["server", "update", "--label", "a=b", "--yes", "--filter"][..],
+        &["firmware", "install", "--yes", "--filter"],
+        &["firmware", "plan", "--filter"],
+        &["firmware", "drift", "--filter"],
+        &["server", "remove", "--yes", "--not"],
+        &["server", "remove", "--yes", "-l"],
+        &["server", "remove", "--yes", "--state"],
+        &["server", "remove", "--yes", "--serial-glob"],
+    ] {
+        for empty in ["", " "] {
+            controller.shoal(&[command, &[empty]].concat()).ends_with(2);
+        }
+    }
+    assert!(controller.seen().is_empty());
 }
 
 #[test]

@@ -6,6 +6,14 @@ use serde_json::{Value, json};
 use super::{Controller, refused};
 
 #[test]
+fn the_sessions_of_a_user_without_any_are_not_found() {
+    let controller = Controller::start(|_| (200, json!({ "ended": 0 })));
+    let ran = controller.shoal(&["session", "end", "--of", "nope"]).ends_with(3);
+    assert!(ran.err.contains("nope has no web session"), "{}", ran.err);
+    controller.shoal(&["session", "end", "--mine"]).ends_with(0);
+}
+
+#[test]
 fn sessions_are_listed_and_ended_by_id_by_name_or_all_of_the_caller() {
     let session = json!({
         "session_id": "S-1", "name": "bea", "login": "password", "address": "192.0.2.7", "agent": "Browser/1",

@@ -14,6 +14,23 @@ fn hook() -> Value {
 }
 
 #[test]
+fn the_beginning_of_an_id_is_enough_for_a_webhook() {
+    const IDS: [&str; 2] = ["0192f3a4-5b6c-7abc-8def-0123456789ab", "0192f3a5-5b6c-7abc-8def-0123456789ab"];
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/webhooks" => (
+            200,
+            json!({ "webhooks": IDS.map(|id| json!({ "webhook_id": id, "target": "t" })), "next": null }),
+        ),
+        _ => (200, json!({ "webhook_id": "W" })),
+    });
+    controller.shoal(&["webhook", "show", "0192f3a4"]).ends_with(0);
+    assert_eq!(controller.seen()[1].uri.path(), format!("/api/v1/webhooks/{}", IDS[0]));
+    let ran = controller.shoal(&["webhook", "remove", "0192f3"]).ends_with(2);
+    assert!(ran.err.contains("2 webhooks have an id that begins with 0192f3"), "{}", ran.err);
+    controller.shoal(&["webhook", "show", "abcd"]).ends_with(3);
+}
+
+#[test]
 fn a_secret_comes_from_a_file_and_is_not_shown() {
     let controller = Controller::start(|_| (201, hook()));
     let dir = tempfile::tempdir().unwrap();
@@ -52,7 +69,7 @@ fn retry_streams_and_dead_letters_are_tables() {
     let dead = controller.shoal(&["webhook", "dead-letters", "W-1"]).ends_with(0).out;
     assert!(dead.contains("run.held") && dead.contains("J-2"), "{dead}");
     let retried = controller.shoal(&["webhook", "redeliver", "W-1", "--seq", "9"]).ends_with(0).out;
-    assert!(retried.starts_with("redelivery of 1 dead letters requested"), "{retried}");
+    assert!(retried.starts_with("redelivery of 1 dead letter requested"), "{retried}");
     assert_eq!(controller.seen().last().unwrap().json(), json!({ "seq": 9 }));
 }
 

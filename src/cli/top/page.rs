@@ -133,9 +133,7 @@ impl Page {
             lines.push(Line::Plain(format!("              {}", text(&failure, "/next_action"))));
         }
         if lines.is_empty() {
-            lines.push(Line::Plain(
-                "      nothing: no job is held, and none failed in the last 24 hours".to_owned(),
-            ));
+            lines.push(Line::Plain("      nothing: no job is held, and no failure is open".to_owned()));
         }
         lines
     }

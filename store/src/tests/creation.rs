@@ -128,7 +128,9 @@ async fn a_server_is_registered_once_updated_by_revision_and_not_deleted_while_i
     let job = kit.create_run(new_job("A", at(6), None, "x")).await;
     let delete = |name| {
         let (store, serial) = (kit.store.clone(), serial(name));
-        async move { store.delete_server(&serial, NewEvent::info("server.deleted", "x"), at(7)).await.unwrap() }
+        async move {
+            store.delete_server(&serial, &[], NewEvent::info("server.deleted", "x"), at(7)).await.unwrap()
+        }
     };
     assert_eq!(delete("A").await, DeletedServer::HasJobs(1));
     kit.end(job, Outcome::Succeeded, at(8)).await;

@@ -616,7 +616,7 @@ async fn labels_of_a_server_are_found_after_they_changed() {
     let changed = Server { labels: labels(&[("rack", "8")]), ..server("A") };
     kit.store.update_server(changed, NewEvent::info("server.updated", "x"), None).await.unwrap();
     assert_eq!((with("rack=7").await, with("rack=8").await), (0, 1));
-    kit.store.delete_server(&serial("A"), NewEvent::info("server.deleted", "x"), at(1)).await.unwrap();
+    kit.store.delete_server(&serial("A"), &[], NewEvent::info("server.deleted", "x"), at(1)).await.unwrap();
     let left: i64 =
         kit.outside().query_row("SELECT count(*) FROM server_labels", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);

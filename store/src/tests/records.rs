@@ -289,7 +289,7 @@ async fn a_run_that_only_observes_starts_in_maintenance_and_is_deleted_with_its_
 
     let delete = async |now| {
         let event = NewEvent::info("server.deleted", "deleted");
-        kit.store.delete_server(&serial("A"), event, now).await.unwrap()
+        kit.store.delete_server(&serial("A"), &[], event, now).await.unwrap()
     };
     assert_eq!(delete(at(3)).await, DeletedServer::HasJobs(2));
     kit.end(observe, Outcome::Succeeded, at(4)).await;
@@ -297,6 +297,42 @@ async fn a_run_that_only_observes_starts_in_maintenance_and_is_deleted_with_its_
     kit.outside().execute("DELETE FROM runs WHERE id = ?1", [change.to_string()]).unwrap();
     assert_eq!(delete(at(6)).await, DeletedServer::Deleted);
     assert_eq!(kit.store.job(observe).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_server_is_deleted_with_its_ended_history_and_never_with_an_unfinished_run() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    kit.server("B").await;
+    let of = |name: &str, second| NewRun { server: Some(serial(name)), ..new_run(at(second)) };
+    let old = kit.create_run(of("A", 1)).await;
+    let child = kit.create_run(NewRun { parent: Some((old, old)), ..of("A", 1) }).await;
+    let other = kit.create_run(of("B", 1)).await;
+    let delete = async |history: &[RunId]| {
+        let event = NewEvent::info("server.deleted", "deleted");
+        kit.store.delete_server(&serial("A"), history, event, at(9)).await.unwrap()
+    };
+    let history = kit.store.server_history(&serial("A")).await.unwrap();
+    assert_eq!((&history.roots[..], history.runs, history.unfinished), (&[old][..], 2, 2));
+    assert_eq!(delete(&history.roots).await, DeletedServer::HasJobs(2));
+    kit.end(child, Outcome::Succeeded, at(2)).await;
+    assert_eq!(delete(&history.roots).await, DeletedServer::HasJobs(1), "the root has not ended");
+    kit.end(old, Outcome::Failed, at(3)).await;
+    assert_eq!(delete(&[]).await, DeletedServer::HasJobs(2), "the history was not named");
+
+    // A run that was created after the history was read keeps the server.
+    let late = kit.create_run(of("A", 4)).await;
+    kit.end(late, Outcome::Failed, at(5)).await;
+    assert_eq!(delete(&history.roots).await, DeletedServer::HasJobs(1));
+    let history = kit.store.server_history(&serial("A")).await.unwrap();
+    assert_eq!((history.runs, history.unfinished, history.blocking), (3, 0, 3));
+    assert_eq!(delete(&history.roots).await, DeletedServer::Deleted);
+    for gone in [old, child, late] {
+        assert!(kit.store.snapshot(gone).await.unwrap().is_none());
+        assert!(kit.store.last_events(gone, 9).await.unwrap().is_empty());
+    }
+    assert!(kit.store.snapshot(other).await.unwrap().is_some());
+    assert_eq!(delete(&[]).await, DeletedServer::Unknown);
 }
 
 #[tokio::test]

@@ -227,8 +227,9 @@ impl FormView {
         }
         view.note(
             State::Held,
-            "The server has stored jobs, so it is not deleted: they are removed JOB_RETENTION_DAYS after their end. \
-             Until then a maintenance keeps further jobs from starting.",
+            "The server has stored jobs, so it is not deleted: they are removed JOB_RETENTION_DAYS after their end, or with \
+             the server by `shoal server remove SERIAL --with-history`. Until then a maintenance keeps further jobs from \
+             starting.",
         )
         .link(filter::jobs(&filter::term("serial", serial)), "Its jobs")
         .link(format!("{path}/maintenance"), "Maintenance…")

@@ -267,6 +267,22 @@ async fn a_role_sees_and_does_what_it_may() {
         let refused = ben.post(place, &[("csrf", &proof)]).await;
         assert_eq!((refused.status, refused.html.contains("no permission")), (403, true), "{place}");
     }
+    // A viewer sees no form and no question of a change.
+    for place in [
+        "/ui/jobs/new",
+        "/ui/batches/new",
+        "/ui/servers/new",
+        "/ui/servers/import",
+        "/ui/servers/UI-1/edit",
+        "/ui/servers/UI-1/condition",
+        "/ui/servers/UI-1/maintenance",
+        "/ui/drain",
+        retry.as_str(),
+    ] {
+        let (seen, refused) = (olga.get(place).await, ben.get(place).await);
+        assert_eq!((seen.status, refused.status), (200, 403), "{place}");
+        assert!(refused.html.contains("ben has no permission"), "{place}: {}", refused.html);
+    }
     for place in ["/ui/settings", "/ui/users", "/ui/audit"] {
         assert_eq!((olga.get(place).await.status, ben.get(place).await.status), (403, 403), "{place}");
     }

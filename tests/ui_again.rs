@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{recipe, silent};
+use crate::kit::{healthy, recipe, silent};
 use crate::ui::{Browser, PASSWORD, scene};
 use crate::ui_changes::{fields, post};
 
@@ -22,7 +22,7 @@ async fn a_form_that_was_sent_before_makes_another_job_under_a_new_key() {
     // The Back button shows the form as it was sent, with its key.
     let again = post(&olga, place, &fields(&form, &["csrf", "key"], &of("AGN-1", "5"))).await;
     assert_eq!(again.status, 400, "{}", again.html);
-    for part in [format!("made the job {first}"), "value=\"AGN-1\"".to_owned()] {
+    for part in [format!("made the job <a href=\"/ui/jobs/{first}\">"), "value=\"AGN-1\"".to_owned()] {
         assert!(again.html.contains(&part), "{part}: {}", again.html);
     }
     assert_ne!(again.hidden("key"), form.hidden("key"));
@@ -111,5 +111,98 @@ async fn a_form_of_an_earlier_login_is_shown_again_with_what_was_entered() {
     let foreign = olga.send(request.header("Sec-Fetch-Site", "cross-site")).await;
     assert_eq!((foreign.status, foreign.html.contains("typed for an hour")), (403, false));
     assert_eq!(scene.admin.get("/api/v1/jobs").await.expect(200)["jobs"], json!([]), "nothing was made");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_for_a_busy_server_is_refused_with_its_reason_and_a_link_to_the_job() {
+    let scene = scene(vec![silent("BSY-1")]).await;
+    let job = scene.admin.create_job("BSY-1").await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let (place, recipe) = ("/ui/jobs/new", recipe().to_string());
+    let form = olga.get(place).await;
+    let sent = [("server", "BSY-1"), ("recipe", recipe.as_str()), ("do", "create")];
+    let refused = post(&olga, place, &fields(&form, &["csrf", "key"], &sent)).await;
+    assert_eq!(refused.status, 400, "{}", refused.html);
+    for part in ["is active on server BSY-1", &format!("href=\"/ui/jobs/{job}\"")] {
+        assert!(refused.html.contains(part), "{part}: {}", refused.html);
+    }
+    // The server is what is wrong, and not the recipe.
+    assert_eq!(refused.html.matches("aria-invalid").count(), 1, "{}", refused.html);
+    let field = refused.html.split("<input id=\"sv\"").nth(1).and_then(|rest| rest.split('>').next());
+    assert!(field.is_some_and(|field| field.contains("aria-invalid")), "{}", refused.html);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_question_of_a_retry_says_what_is_lost_and_that_a_newer_installation_has_succeeded() {
+    let scene = scene(vec![healthy("RTY-1")]).await;
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        let job = scene.admin.create_job("RTY-1").await;
+        assert_eq!(scene.complete_skipping(&job).await["outcome"], "succeeded");
+        jobs.push(job);
+    }
+    let [older, newer] = jobs.as_slice() else { panic!("two jobs: {jobs:?}") };
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let page = olga.get(&format!("/ui/jobs/{older}")).await;
+    assert!(
+        page.html.contains(&format!("class=\"btn risk\" href=\"/ui/jobs/{older}/retry\"")),
+        "{}",
+        page.html
+    );
+    for (job, has_newer) in [(older, true), (newer, false)] {
+        let question = olga.get(&format!("/ui/jobs/{job}/retry")).await.html;
+        assert!(question.contains("its disk is written again"), "{question}");
+        assert!(question.contains("<button class=\"btn risk\">Retry"), "{question}");
+        let link = format!("has succeeded (job <a href=\"/ui/jobs/{newer}\">");
+        assert_eq!(question.contains(&link), has_newer, "{question}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_cannot_be_read_is_a_note_on_the_page_of_its_server() {
+    let scene = scene(vec![]).await;
+    scene.admin.register_at("OFF-1", "http://127.0.0.1:1").await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let page = olga.get("/ui/servers/OFF-1").await;
+    let refused = post(&olga, "/ui/servers/OFF-1/probe", &fields(&page, &["csrf"], &[])).await;
+    assert_eq!(refused.status, 502, "{}", refused.html);
+    for part in ["The BMC was not read", "<h1 id=\"title\" data-live>OFF-1"] {
+        assert!(refused.html.contains(part), "{part}: {}", refused.html);
+    }
+    assert!(!refused.html.contains("The controller failed") && !refused.html.contains("data-stream"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_job_has_not_begun_says_so_and_why() {
+    let scene = scene(vec![silent("QUE-1")]).await;
+    let reason = json!({ "reason": "rack moved" });
+    scene.admin.post("/api/v1/servers/QUE-1/maintenance", &reason).await.expect(202);
+    scene.admin.create_job("QUE-1").await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let page = olga.get("/ui/servers/QUE-1").await.html;
+    let now =
+        page.split("id=\"now\"").nth(1).and_then(|rest| rest.split("</section>").next()).unwrap_or_default();
+    assert!(now.contains("A job has not begun") && now.contains("aintenance"), "{now}");
+    assert!(!page.contains("A job is at work"), "{page}");
+    let list = olga.get("/ui/servers").await.html;
+    assert!(list.contains("rack moved; a job of it has not ended"), "{list}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_whose_filter_or_cursor_is_wrong_says_so_and_nothing_about_its_rows() {
+    let scene = scene(vec![]).await;
+    let ben = Browser::log_in(&scene, "ben", PASSWORD).await;
+    for place in ["/ui/jobs?cursor=zzz", "/ui/jobs?q=nothing%3Ax", "/ui/servers?q=nothing%3Ax"] {
+        let page = ben.get(place).await.html;
+        assert!(page.contains("role=\"alert\""), "{place}: {page}");
+        for part in ["No jobs yet", "No servers yet", "matches this filter"] {
+            assert!(!page.contains(part), "{place}: {part}");
+        }
+    }
     scene.end().await;
 }

@@ -63,6 +63,7 @@ async fn a_login_after_a_form_leads_to_a_page_that_is_shown() {
         let request = request.header("Content-Type", "application/x-www-form-urlencoded");
         let sent = expired.send(request.header("Referer", referer).body("csrf=0")).await;
         let login = Browser::stranger(&scene).get(sent.leads_to()).await;
+        assert!(login.html.contains("Your login has ended; nothing was done"), "{}", login.html);
         let next = url::form_urlencoded::Serializer::new(String::new())
             .append_pair("next", &login.hidden("next").replace("&#38;", "&"))
             .finish();

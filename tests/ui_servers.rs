@@ -105,24 +105,16 @@ async fn a_change_that_is_refused_says_why_in_its_form() {
     };
     refused("", &[], &["nothing is changed"]).await;
     refused("site", &[], &["KEY=VALUE", "site</textarea>", "aria-invalid"]).await;
-    refused("", &[("quirks", "{")], &["<code>/quirks</code>"]).await;
-    refused("", &[("network", "{}x")], &["<code>/network</code>"]).await;
-    refused(
-        "",
-        &[("network", r#"{"ethernets": 3}"#)],
-        &["<code>/network/ethernets</code>", "ethernets&#34;"],
-    )
-    .await;
-    refused(
-        "",
-        &[("bmc_address", "not an address")],
-        &["<code>/bmc_address</code>", "value=\"not an address\""],
-    )
-    .await;
+    refused("", &[("quirks", "{")], &["<b>Quirks:</b>"]).await;
+    refused("", &[("network", "{}x")], &["<b>Network:</b>"]).await;
+    refused("", &[("network", r#"{"ethernets": 3}"#)], &["<b>Network /ethernets:</b>", "ethernets&#34;"])
+        .await;
+    refused("", &[("bmc_address", "not an address")], &["<b>BMC address:</b>", "value=\"not an address\""])
+        .await;
     refused(
         "",
         &[("bmc_address", "https://192.0.2.7")],
-        &["<code>/bmc_password</code>", "is needed", "the address of the BMC changes"],
+        &["<b>BMC password:</b>", "is needed", "the address of the BMC changes"],
     )
     .await;
     // A change by another person in between: the form shows the values of now.

@@ -19,7 +19,7 @@ use super::Api;
 use super::error::ApiError;
 use super::extract::CanRead;
 use super::openapi::types;
-use model::{Outcome, RunId, Serial, Time};
+use model::{BatchId, Outcome, RunId, Serial, Time};
 use store::{OpenGroup, Overview, RackGroup};
 
 /// How long the numbers are used for other requests while no event is new: times pass also without events.
@@ -73,6 +73,10 @@ pub(super) struct OverviewView {
     holds: Vec<HeldJobs>,
     /// Waiting jobs by reason; the largest group first.
     waits: Vec<WaitingJobs>,
+    /// Queued jobs by what keeps them from their start; the largest group first.
+    blocked: Vec<BlockedJobs>,
+    /// Batches that have stopped and start no further job until they are continued, the newest first, at most 20.
+    stopped_batches: Vec<StoppedBatchView>,
     /// Jobs that wait or work, by step.
     steps: Vec<JobsAtStep>,
     /// Jobs that ended in the last 24 hours, by hour.
@@ -147,6 +151,36 @@ struct WaitingJobs {
     next_deadline: Time,
 }
 
+/// Queued jobs that one thing keeps from their start.
+#[derive(Serialize, JsonSchema)]
+struct BlockedJobs {
+    /// `drain`, `maintenance` of the server, `batch-stopped`, `batch-canary`, `lock` of the server or its BMC, or `place`: a worker or
+    /// a limit.
+    blocker: String,
+    jobs: u64,
+    /// Since when the oldest is queued.
+    #[schemars(with = "types::Timestamp")]
+    since: Time,
+    /// The next time at which one of them fails.
+    #[schemars(with = "types::Timestamp")]
+    next_deadline: Time,
+}
+
+/// A batch that starts no further job until it is continued.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "StoppedBatch")]
+struct StoppedBatchView {
+    #[schemars(with = "types::BatchId")]
+    batch_id: BatchId,
+    /// Since when.
+    #[schemars(with = "types::Timestamp")]
+    since: Time,
+    /// The failures that were counted.
+    failures: u32,
+    /// Its jobs that have not begun.
+    queued: u64,
+}
+
 /// Jobs at one step.
 #[derive(Serialize, JsonSchema)]
 struct JobsAtStep {
@@ -213,7 +247,19 @@ pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Res
 
 impl OverviewView {
     fn of(at: Time, overview: Overview) -> Self {
-        let Overview { servers, last_seq, failed, succeeded, open, failures, holds, ended, racks } = overview;
+        let Overview {
+            servers,
+            last_seq,
+            failed,
+            succeeded,
+            open,
+            failures,
+            holds,
+            ended,
+            racks,
+            blocked,
+            stopped,
+        } = overview;
         Self {
             at,
             servers,
@@ -244,6 +290,24 @@ impl OverviewView {
                     alike: group.alike,
                     jobs: group.jobs,
                     since: group.since,
+                })
+                .collect(),
+            blocked: blocked
+                .into_iter()
+                .map(|group| BlockedJobs {
+                    blocker: group.blocker,
+                    jobs: group.jobs,
+                    since: group.since,
+                    next_deadline: group.next_deadline,
+                })
+                .collect(),
+            stopped_batches: stopped
+                .into_iter()
+                .map(|batch| StoppedBatchView {
+                    batch_id: batch.id,
+                    since: batch.since,
+                    failures: batch.failures,
+                    queued: batch.queued,
                 })
                 .collect(),
             ended: ended_by_hour(&ended),

@@ -46,7 +46,7 @@ impl Store {
             all(
                 connection,
                 OPERATION,
-                &format!("SELECT {COLUMNS} WHERE run = ?1 ORDER BY created_at, token_hash"),
+                &format!("SELECT {COLUMNS} WHERE run = ?1 ORDER BY created_at, artifact, token_hash"),
                 &[&run.to_string()],
                 grant,
             )
@@ -170,7 +170,7 @@ pub(super) fn media_evidence(
         connection,
         operation,
         "SELECT artifact, size, first_read_at, boot_read_at, last_read_at, bytes FROM media_grants
-         WHERE run = ?1 ORDER BY created_at, token_hash",
+         WHERE run = ?1 ORDER BY created_at, artifact, token_hash",
         &[&run.to_string()],
         |columns| {
             let (artifact, size) = (artifact(columns)?, columns.count("size")?);

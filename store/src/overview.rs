@@ -12,7 +12,7 @@ use super::filters::{Sql, field, open_failure};
 use super::rows::{Columns, ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use model::cause::FailedJob;
-use model::{Hold, Outcome, RunId, Serial, Time};
+use model::{BatchId, Hold, Outcome, RunId, Serial, Time};
 
 /// The time for which ended jobs are counted.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -31,6 +31,20 @@ const STATE: &str = "CASE
      WHEN phase = 'queued' OR EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'queued'
      ELSE 'working' END";
 
+/// What keeps a queued run from its start: the first of them that applies, as `explain` says it.
+const BLOCKER: &str = "CASE
+     WHEN EXISTS (SELECT 1 FROM settings WHERE settings.key = 'drain') THEN 'drain'
+     WHEN runs.purpose = 'change' AND EXISTS (SELECT 1 FROM servers
+         WHERE servers.serial = runs.server AND servers.maintenance IS NOT NULL) THEN 'maintenance'
+     WHEN runs.batch <> '' AND EXISTS (SELECT 1 FROM batches
+         WHERE batches.id = runs.batch AND batches.gate = 'stopped') THEN 'batch-stopped'
+     WHEN runs.batch <> '' AND runs.canary = 0 AND EXISTS (SELECT 1 FROM batches
+         WHERE batches.id = runs.batch AND batches.gate = 'canary') THEN 'batch-canary'
+     WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'lock'
+     ELSE 'place' END";
+/// The maximum of stopped batches that are named.
+const MAX_STOPPED: usize = 20;
+
 /// The whole installation in numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overview {
@@ -48,6 +62,10 @@ pub struct Overview {
     pub failures: Vec<FailureGroup>,
     /// Held jobs by the class of the hold.
     pub holds: Vec<HoldGroup>,
+    /// Queued jobs by what keeps them from their start; the largest group first.
+    pub blocked: Vec<BlockedGroup>,
+    /// Batches that have stopped and have jobs that have not ended, the newest first.
+    pub stopped: Vec<StoppedBatch>,
     /// Jobs that ended in the last day, by hour and outcome.
     pub ended: Vec<EndedGroup>,
     /// Servers by site, rack and the state of their newest job.
@@ -107,6 +125,32 @@ pub struct HoldGroup {
     pub since: Time,
 }
 
+/// Queued jobs that one thing keeps from their start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockedGroup {
+    /// `drain`, `maintenance`, `batch-stopped`, `batch-canary`, `lock`, or `place`: a worker or a limit.
+    pub blocker: String,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest is queued.
+    pub since: Time,
+    /// The next time at which one of them fails.
+    pub next_deadline: Time,
+}
+
+/// A batch that starts no further job until an operator continues it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoppedBatch {
+    /// The batch.
+    pub id: BatchId,
+    /// Since when.
+    pub since: Time,
+    /// The number of failures that were counted.
+    pub failures: u32,
+    /// The number of its jobs that have not begun.
+    pub queued: u64,
+}
+
 /// Jobs that ended in one hour with one outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndedGroup {
@@ -125,7 +169,8 @@ pub struct RackGroup {
     pub site: String,
     /// The label `rack`; empty without one.
     pub rack: String,
-    /// `held`, `working`, `waiting`, `queued`, or the outcome of the newest installation; empty for a server without one.
+    /// The worst state of its open jobs, in the order `held`, `waiting`, `working`, `queued`; without one the outcome of the newest
+    /// installation; empty for a server without that.
     pub state: String,
     /// How many.
     pub servers: u64,
@@ -155,6 +200,8 @@ impl Store {
                 open: open(connection)?,
                 failures: failures(connection, now)?,
                 holds: holds(connection)?,
+                blocked: blocked(connection)?,
+                stopped: stopped(connection)?,
                 ended: ended(connection, &since)?,
                 racks: racks(connection)?,
             })
@@ -283,6 +330,40 @@ fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
     Ok(groups)
 }
 
+fn blocked(connection: &Connection) -> Result<Vec<BlockedGroup>, StoreError> {
+    let sql = format!(
+        "SELECT blocker, count(*) AS jobs, min(updated_at) AS since, min(deadline_at) AS next_deadline FROM
+             (SELECT {STATE} AS state, {BLOCKER} AS blocker, updated_at, deadline_at FROM runs
+              WHERE phase <> 'ended' AND parent IS NULL)
+         WHERE state = 'queued' GROUP BY 1 ORDER BY jobs DESC, 1"
+    );
+    all(connection, "group queued jobs", &sql, &[], |columns| {
+        Ok(BlockedGroup {
+            blocker: columns.get("blocker")?,
+            jobs: columns.count("jobs")?,
+            since: columns.time("since")?,
+            next_deadline: columns.time("next_deadline")?,
+        })
+    })
+}
+
+fn stopped(connection: &Connection) -> Result<Vec<StoppedBatch>, StoreError> {
+    let of_batch = "FROM runs WHERE runs.batch = batches.id AND runs.batch <> ''";
+    let sql = format!(
+        "SELECT id, gate_since, failures, (SELECT count(*) {of_batch} AND runs.phase = 'queued') AS queued FROM batches
+         WHERE gate = 'stopped' AND EXISTS (SELECT 1 {of_batch} AND runs.phase <> 'ended')
+         ORDER BY gate_since DESC LIMIT {MAX_STOPPED}"
+    );
+    all(connection, "read stopped batches", &sql, &[], |columns| {
+        Ok(StoppedBatch {
+            id: columns.parse("id", str::parse)?,
+            since: columns.time("gate_since")?,
+            failures: columns.get("failures")?,
+            queued: columns.count("queued")?,
+        })
+    })
+}
+
 fn ended(connection: &Connection, since: &str) -> Result<Vec<EndedGroup>, StoreError> {
     let sql = "SELECT substr(updated_at, 1, 13) || ':00:00.000Z' AS hour, outcome, count(*) AS jobs FROM runs
                WHERE phase = 'ended' AND parent IS NULL AND updated_at >= ?1 GROUP BY 1, 2 ORDER BY 1, 2";
@@ -297,10 +378,14 @@ fn ended(connection: &Connection, since: &str) -> Result<Vec<EndedGroup>, StoreE
 
 fn racks(connection: &Connection) -> Result<Vec<RackGroup>, StoreError> {
     let sql = format!(
-        "SELECT coalesce(json_extract(labels, '$.site'), '') AS site, coalesce(json_extract(labels, '$.rack'), '') AS rack,
-                coalesce((SELECT CASE WHEN phase = 'ended' THEN outcome ELSE {STATE} END FROM runs
-                          WHERE runs.server = servers.serial AND parent IS NULL
-                            AND (workflow = 'provision' OR phase <> 'ended')
+        // SQLite takes the state of a group from the row that has the minimum, the worst.
+        "WITH worst AS MATERIALIZED
+             (SELECT server, min(instr('held waiting working queued', {STATE})) AS rank, {STATE} AS state FROM runs
+              WHERE phase <> 'ended' AND parent IS NULL AND server IS NOT NULL GROUP BY server)
+         SELECT coalesce(json_extract(labels, '$.site'), '') AS site, coalesce(json_extract(labels, '$.rack'), '') AS rack,
+                coalesce((SELECT worst.state FROM worst WHERE worst.server = servers.serial),
+                         (SELECT outcome FROM runs
+                          WHERE runs.server = servers.serial AND parent IS NULL AND phase = 'ended' AND workflow = 'provision'
                           ORDER BY created_at DESC LIMIT 1), '') AS state,
                 count(*) AS servers
          FROM servers GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT {}",

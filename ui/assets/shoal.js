@@ -173,7 +173,7 @@ function rows(page) { // Rows change in place and never move under the hand; new
   const offer = $('#fresh') ?? Object.assign(document.createElement('a'), { id: 'fresh', className: 'btn s' });
   offer.href = location.href;
   offer.textContent = `${fresh} new, show`;
-  if (fresh) $('.pager .acts')?.prepend(offer); else offer.remove();
+  if (fresh) $('form.filters')?.append(offer); else offer.remove(); // Above the rows that it is about.
 }
 
 // ---- ages: the words of a time since or until move with the clock of the controller; the rules are those of ui/src/time.rs
@@ -187,7 +187,7 @@ function duration(seconds) {
   return days === 1 ? '1 day' : `${days} days`;
 }
 function tick() {
-  if (document.hidden) return;
+  if (document.hidden || !document.body.dataset.stream) return; // A page without a stream says as of when it is; its ages stand.
   const now = Math.floor((Date.now() + ahead) / 1000);
   for (const words of $$('time .rel')) {
     const since = now - Date.parse(words.parentNode.dateTime) / 1000, from = words.textContent;

@@ -18,9 +18,19 @@ mod words;
 
 pub use state::State;
 
-use parts::Icon;
+use parts::{Icon, Prose};
 
 /// The icon of that name, for templates.
 pub(crate) fn i(name: &'static str) -> Icon {
     Icon { name }
+}
+
+/// A sentence of the API or of a machine, for templates.
+pub(crate) fn prose(text: &str) -> Prose<'_> {
+    Prose::of(text, false)
+}
+
+/// A sentence whose jobs are links, for templates: not within a link.
+pub(crate) fn linked(text: &str) -> Prose<'_> {
+    Prose::of(text, true)
 }

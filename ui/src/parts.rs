@@ -62,6 +62,80 @@ pub(crate) fn short_id(text: &str) -> String {
     head.iter().chain(['…'].iter()).chain(tail).collect()
 }
 
+/// A sentence of the API or of a machine: what stands between backticks is code, and a time is one for people.
+#[derive(Template)]
+#[template(
+    source = r##"{% for piece in pieces %}{% match piece %}{% when Piece::Text(text) %}{{ text }}{% when Piece::Code(text) %}<code>{{ text }}</code>{% when Piece::Time(iso, clock) %}<time datetime="{{ iso }}">{{ clock }} UTC</time>{% when Piece::Job(id) %}<a href="/ui/jobs/{{ id }}">{{ crate::parts::short_id(id) }}</a>{% endmatch %}{% endfor %}"##,
+    ext = "html"
+)]
+pub(crate) struct Prose<'a> {
+    pieces: Vec<Piece<'a>>,
+}
+
+impl HtmlSafe for Prose<'_> {}
+
+enum Piece<'a> {
+    Text(&'a str),
+    Code(&'a str),
+    Time(&'a str, String),
+    Job(&'a str),
+}
+
+impl<'a> Prose<'a> {
+    /// The sentence. `links` says whether "job" with an id after it leads to that job; within a link nothing does.
+    pub(crate) fn of(text: &'a str, links: bool) -> Self {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, code, after)) = code(rest) {
+            plain(before, links, &mut pieces);
+            pieces.push(Piece::Code(code));
+            rest = after;
+        }
+        plain(rest, links, &mut pieces);
+        Self { pieces }
+    }
+}
+
+/// What stands before the first code of a text, the code, and what stands after it. A single backtick begins none.
+fn code(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once('`')?;
+    let (code, after) = rest.split_once('`')?;
+    Some((before, code, after))
+}
+
+/// The pieces of a text without code.
+fn plain<'a>(text: &'a str, links: bool, pieces: &mut Vec<Piece<'a>>) {
+    let (mut begun, mut at, mut former) = (0, 0, "");
+    for word in text.split_inclusive(' ') {
+        let core = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let from = at + word.find(core).unwrap_or_default();
+        let piece = match time(core) {
+            Some(clock) => Some(Piece::Time(core, clock)),
+            None if links && former == "job" && is_id(core) => Some(Piece::Job(core)),
+            None => None,
+        };
+        if let Some(piece) = piece {
+            pieces.push(Piece::Text(&text[begun..from]));
+            pieces.push(piece);
+            begun = from + core.len();
+        }
+        at += word.len();
+        former = core;
+    }
+    pieces.push(Piece::Text(&text[begun..]));
+}
+
+/// A time that machines read as people read it.
+fn time(word: &str) -> Option<String> {
+    let is_time = word.len() >= 20 && word.ends_with('Z') && word.as_bytes().get(10) == Some(&b'T');
+    let at = word.parse::<jiff::Timestamp>().ok().filter(|_| is_time)?;
+    Some(at.strftime("%F %T").to_string())
+}
+
+fn is_id(word: &str) -> bool {
+    word.len() == 36 && word.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
 /// A bar of a part out of a whole.
 #[derive(Template)]
 #[template(
@@ -96,6 +170,31 @@ mod tests {
         let meter = Meter::new(1, 2, "working", evil).to_string();
         for html in [badge, copy, meter] {
             assert!(!html.contains("<script>") && !html.contains("\"'&"), "{html}");
+        }
+    }
+
+    #[test]
+    fn a_sentence_shows_code_times_and_jobs_as_what_they_are() {
+        let id = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
+        for (text, links, html) in [
+            ("run `shoal bmc probe A`, then", false, "run <code>shoal bmc probe A</code>, then".to_owned()),
+            ("one ` stays", false, "one ` stays".to_owned()),
+            (
+                "since 2026-11-23T14:20:40.000Z (UTC)",
+                false,
+                "since <time datetime=\"2026-11-23T14:20:40.000Z\">2026-11-23 14:20:40 UTC</time> (UTC)"
+                    .to_owned(),
+            ),
+            (
+                &format!("job {id} is active"),
+                true,
+                format!("job <a href=\"/ui/jobs/{id}\">01a205f1…387f1</a> is active"),
+            ),
+            (&format!("job {id} is active"), false, format!("job {id} is active")),
+            (&format!("batch {id}"), true, format!("batch {id}")),
+            ("`<b>` & \"", true, "<code>&#60;b&#62;</code> &#38; &#34;".to_owned()),
+        ] {
+            assert_eq!(Prose::of(text, links).to_string(), html, "{text}");
         }
     }
 

@@ -98,6 +98,19 @@ pub(crate) fn wait(reason: &str) -> &str {
     }
 }
 
+/// What keeps queued jobs from their start, in words, to follow "queued"; an unknown one keeps its name.
+pub(crate) fn blocker(name: &str) -> &str {
+    match name {
+        "drain" => "until the drain ends",
+        "maintenance" => "until the maintenance of their servers ends",
+        "batch-stopped" => "until their batch is continued",
+        "batch-canary" => "until the first jobs of their batch have succeeded",
+        "lock" => "until another job of their server or BMC ends",
+        "place" => "for a worker, or for a place below a limit",
+        other => other,
+    }
+}
+
 /// A kind of job in words.
 pub(crate) fn workflow(name: &str) -> &str {
     match name {
@@ -153,6 +166,16 @@ pub(crate) fn why(job: &JobJson) -> String {
         _ => String::new(),
     };
     cut(&text)
+}
+
+/// A sentence with a capital at its begin; the name of a unit, a file or a serial number stays as it is.
+pub(crate) fn capital(text: &str) -> String {
+    let word = text.split([' ', ':', ';', ',']).next().unwrap_or_default();
+    if !word.chars().all(|c| c.is_ascii_lowercase()) {
+        return text.to_owned();
+    }
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }
 
 /// At most [`SHOWN`] characters of a text.

@@ -17,8 +17,8 @@ use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, Readiness, ServerPag
 use ui::view::{
     AccountView, Ask, AskEffect, AuditSearch, BatchForm, BatchPreview, BatchView, CallerRole, ErrorPage,
     FormView, Frame, ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView,
-    LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, ServerPageView, ServerParts, ServersView,
-    Tab, TableView, Theme,
+    LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, RegistryPlace, ServerPageView,
+    ServerParts, ServersView, Tab, TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -46,6 +46,7 @@ fn frame(role: CallerRole) -> Frame {
         clock_times: false,
         csrf: "0123456789abcdef".to_owned(),
         version: "0.1.0",
+        reads: true,
         stream: Some("/api/v1/events?after=7".to_owned()),
         notice: None,
         now: "2026-11-23T14:32:06Z".parse().unwrap(),
@@ -141,6 +142,10 @@ fn ready(ok: bool) -> Readiness {
     of(json!({ "status": "ready", "checks": { "database": { "ok": true }, "disk": disk } }))
 }
 
+fn place(over_tls: bool) -> RegistryPlace<'static> {
+    RegistryPlace { host: "10.20.0.5:8080", over_tls }
+}
+
 fn job_page(text: &str, role: CallerRole) -> String {
     let mut detail = job(text);
     detail["slot_plan"] = json!({ "name": "dual" });
@@ -190,6 +195,8 @@ fn server_page(text: &str, role: CallerRole) -> String {
             "checks": [{ "name": "media", "status": "pass", "found": "it was read", "next_action": "" }, { "name": "login", "status": "fail", "found": text, "next_action": "correct it" }],
         })),
         fitting: Some(Err(text.to_owned())),
+        begins: None,
+        refused: Some(text.to_owned()),
     };
     ServerPageView::of(frame(role), &of(server(text)), &jobs, &of(card), &parts).render().unwrap()
 }
@@ -310,7 +317,7 @@ fn stores(text: &str) -> Vec<(&'static str, String)> {
                 .render()
                 .unwrap(),
         ),
-        ("repository", TableView::repository(admin(), &of(repository), "10.20.0.5:8080").render().unwrap()),
+        ("repository", TableView::repository(admin(), &of(repository), place(false)).render().unwrap()),
         (
             "firmware",
             TableView::firmware(admin(), &of(files), &of(json!({ "sets": [set] }))).render().unwrap(),
@@ -360,7 +367,7 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
         ("accounts", TableView::accounts(admin(), &of(users), &of(tokens))),
         ("settings", TableView::settings(admin(), &of(settings))),
         ("audit", TableView::audit(admin(), &of(audit), &filter, None)),
-        ("registry", TableView::registry(admin(), &of(registry), &of(repositories), "10.20.0.5:8080")),
+        ("registry", TableView::registry(admin(), &of(registry), &of(repositories), place(true))),
         ("found", TableView::found(admin(), text, &of(found.0), &of(found.1))),
     ];
     pages.into_iter().map(|(name, page)| (name, page.render().unwrap())).collect()
@@ -398,6 +405,7 @@ fn forms(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     };
     let login = LoginView {
         refused: Some(text.to_owned()),
+        ended: false,
         user: text.to_owned(),
         next: "/ui/".to_owned(),
         plain_http: true,

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::json;
 use ui::State;
-use ui::data::{ConditionJson, ExplanationJson, JobDetailJson, MediaReads, ServerJson};
+use ui::data::{ConditionJson, ExplanationJson, JobDetailJson, JobJson, JobPageJson, MediaReads, ServerJson};
 use ui::view::{Ask, AskEffect, JobView, LogView, Tab};
 use uuid::Uuid;
 
@@ -16,6 +16,10 @@ use super::visit::{Change, Visit, encoded, html};
 
 /// The workflow of a firmware installation.
 const FIRMWARE: &str = "firmware.install";
+/// The workflow that installs a server.
+const INSTALLATION: &str = "provision";
+/// The step that only a rescue session has; it writes to no disk.
+const RESCUE: &str = "rescue.wait";
 
 /// Shows one job.
 pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
@@ -142,12 +146,18 @@ async fn question(
     };
     // "Nothing was touched" is for a job that has not begun. A running one changes all the time, and its question is for any state.
     let bound = verb.word == "cancel" && detail.steps.is_empty();
+    let mut effects = effects(verb.word, &detail);
+    if verb.word == "retry" && detail.job.workflow == INSTALLATION {
+        let newer = newer_installation(visit, &detail.job).await?;
+        effects.splice(0..0, installed_again(&detail, newer.as_ref()));
+    }
+    let risk = verb.risk || verb.word == "retry" && detail.job.workflow == INSTALLATION;
     let f = visit.frame(format!("{}?", verb.question), Tab::Jobs).await?;
     let page = html(&Ask {
         f,
         question: format!("{}{of}?", verb.question),
         intro,
-        effects: effects(verb.word, &detail),
+        effects,
         action: format!("/ui/jobs/{id}/{}", verb.word),
         key: if verb.word == "retry" { Uuid::now_v7().to_string() } else { String::new() },
         revision: if bound { revision } else { String::new() },
@@ -155,9 +165,40 @@ async fn question(
         yes: verb.yes.to_owned(),
         no: verb.no,
         back: format!("/ui/jobs/{id}"),
-        risk: verb.risk,
+        risk,
     })?;
     Ok((changed.map_or(StatusCode::OK, |refusal| refusal.status), page).into_response())
+}
+
+/// The newest succeeded installation of the server of a job, if it was created after the job.
+async fn newer_installation(visit: &Visit, job: &JobJson) -> Result<Option<JobJson>, Refusal> {
+    let Some(serial) = &job.server_serial else { return Ok(None) };
+    let path = format!(
+        "/api/v1/jobs?server_serial={}&workflow={INSTALLATION}&outcome=succeeded&limit=1",
+        encoded(serial)
+    );
+    let newest = visit.get::<JobPageJson>(&path).await?.jobs.into_iter().next();
+    Ok(newest.filter(|newest| newest.job_id != job.job_id && newest.created_at > job.created_at))
+}
+
+/// What another installation does to what the server runs.
+fn installed_again(detail: &JobDetailJson, newer: Option<&JobJson>) -> Vec<AskEffect> {
+    let effect = |state, text: String| AskEffect { state, text };
+    let lost = match detail.steps.iter().any(|step| step.step == RESCUE) {
+        true => "The host is forced off and starts the rescue system: what runs on it now ends.",
+        false => "The host is forced off and its disk is written again: what is installed there now is lost.",
+    };
+    let mut effects = vec![effect(State::Failed, lost.to_owned())];
+    if let Some(newer) = newer {
+        let text = format!("A newer installation of this server has succeeded (job {}).", newer.job_id);
+        effects.push(effect(State::Waiting, text));
+    } else if detail.job.outcome.as_deref() == Some("succeeded") {
+        effects.push(effect(
+            State::Waiting,
+            "This job has succeeded; a retry installs the server once more.".to_owned(),
+        ));
+    }
+    effects
 }
 
 fn effects(word: &str, detail: &JobDetailJson) -> Vec<AskEffect> {

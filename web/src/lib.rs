@@ -32,6 +32,7 @@ mod new_job;
 mod overview;
 mod refusal;
 mod registry;
+mod role_first;
 mod seal;
 mod selection;
 mod server;
@@ -50,6 +51,7 @@ use axum::routing::{get, post};
 use model::Clock;
 use seal::Seal;
 use secrets::KeyRing;
+use ui::view::CallerRole;
 use visit::Visit;
 
 /// What pages are made from.
@@ -78,61 +80,79 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Route
         .route("/ui/account/sessions/end", get(account::ask_end_others).post(account::end_others))
         .route("/ui/account/password", get(account::ask_password).post(account::change_password))
         .route("/ui/jobs", get(jobs::list))
-        .route("/ui/jobs/selection/{verb}", get(selection::ask_jobs).post(selection::jobs))
-        .route("/ui/jobs/new", get(new_job::new).post(new_job::create))
         .route("/ui/jobs/{id}", get(job::show))
         .route("/ui/jobs/{id}/log", get(job::log))
-        .route("/ui/jobs/{id}/{verb}", get(job::ask).post(job::act))
         .route("/ui/servers", get(servers::list))
-        .route("/ui/servers/new", get(servers::new).post(servers::create))
-        .route("/ui/servers/import", get(import::show).post(import::preview))
         .route("/ui/servers/import/confirm", post(import::confirm))
-        .route("/ui/servers/selection/probe", get(selection::ask_probe).post(selection::probe))
         .route("/ui/servers/{serial}", get(server::show))
-        .route("/ui/servers/{serial}/condition", get(conditions::ask).post(conditions::submit))
-        .route("/ui/servers/{serial}/doctor", get(conditions::ask_doctor).post(conditions::doctor))
         .route("/ui/servers/{serial}/probe", post(server::probe))
-        .route(
-            "/ui/servers/{serial}/maintenance",
-            get(server::ask_maintenance).post(server::begin_maintenance),
-        )
-        .route("/ui/servers/{serial}/maintenance/end", get(server::ask_end).post(server::end_maintenance))
-        .route("/ui/servers/{serial}/edit", get(server_edit::ask).post(server_edit::preview))
         .route("/ui/servers/{serial}/edit/confirm", post(server_edit::change))
-        .route("/ui/servers/{serial}/release", get(server_edit::ask_release).post(server_edit::release))
-        .route("/ui/servers/{serial}/delete", get(server_edit::ask_delete).post(server_edit::delete))
         .route("/ui/events", get(tables::events))
         .route("/ui/batches", get(batches::list))
-        .route("/ui/batches/new", get(batches::new).post(batches::create))
         .route("/ui/batches/{id}", get(batches::show))
-        .route("/ui/batches/{id}/{verb}", get(batches::ask).post(batches::act))
         .route("/ui/users", get(accounts::show))
-        .route("/ui/users/new", get(accounts::new_user).post(accounts::create_user))
         .route("/ui/users/{name}", get(accounts::user).post(accounts::change_user))
-        .route("/ui/users/{name}/{verb}", get(accounts::ask_user).post(accounts::act_user))
-        .route("/ui/tokens/new", get(accounts::new_token).post(accounts::create_token))
-        .route("/ui/tokens/{name}/{verb}", get(accounts::ask_token).post(accounts::act_token))
         .route("/ui/settings", get(tables::settings))
         .route("/ui/audit", get(audit::show))
         .route("/ui/audit/{file}", get(audit::download))
         .route("/ui/webhooks", get(webhooks::list))
-        .route("/ui/webhooks/new", get(webhooks::new).post(webhooks::create))
         .route("/ui/webhooks/{id}", get(webhooks::show))
-        .route("/ui/webhooks/{id}/{verb}", get(webhooks::ask).post(webhooks::act))
         .route("/ui/registry", get(registry::show))
         .route("/ui/registry/{*name}", get(registry::repository))
         .route("/ui/media", get(media::list))
         .route("/ui/firmware", get(firmware::list))
         .route("/ui/firmware/sets/{name}", get(firmware::set))
         .route("/ui/find", get(tables::find))
-        .route("/ui/drain", get(tables::ask_drain).post(tables::drain))
         .route("/ui/drain/end", post(tables::undrain))
         .route("/ui/assets/{name}", get(assets::serve))
         .route("/ui/{*rest}", get(unknown))
+        .merge(for_role(&pages, CallerRole::Operator, operated()))
+        .merge(for_role(&pages, CallerRole::Admin, administered()))
         .layer(axum::middleware::from_fn_with_state(pages.clone(), login_first::check))
         .layer(axum::middleware::from_fn(headers::around))
         .with_state(pages);
     api.merge(routes)
+}
+
+/// The forms and questions of changes of servers and jobs.
+fn operated() -> Router<Pages> {
+    Router::new()
+        .route("/ui/jobs/selection/{verb}", get(selection::ask_jobs).post(selection::jobs))
+        .route("/ui/jobs/new", get(new_job::new).post(new_job::create))
+        .route("/ui/jobs/{id}/{verb}", get(job::ask).post(job::act))
+        .route("/ui/servers/new", get(servers::new).post(servers::create))
+        .route("/ui/servers/import", get(import::show).post(import::preview))
+        .route("/ui/servers/selection/probe", get(selection::ask_probe).post(selection::probe))
+        .route("/ui/servers/{serial}/condition", get(conditions::ask).post(conditions::submit))
+        .route("/ui/servers/{serial}/doctor", get(conditions::ask_doctor).post(conditions::doctor))
+        .route(
+            "/ui/servers/{serial}/maintenance",
+            get(server::ask_maintenance).post(server::begin_maintenance),
+        )
+        .route("/ui/servers/{serial}/maintenance/end", get(server::ask_end).post(server::end_maintenance))
+        .route("/ui/servers/{serial}/edit", get(server_edit::ask).post(server_edit::preview))
+        .route("/ui/servers/{serial}/release", get(server_edit::ask_release).post(server_edit::release))
+        .route("/ui/servers/{serial}/delete", get(server_edit::ask_delete).post(server_edit::delete))
+        .route("/ui/batches/new", get(batches::new).post(batches::create))
+        .route("/ui/batches/{id}/{verb}", get(batches::ask).post(batches::act))
+        .route("/ui/drain", get(tables::ask_drain).post(tables::drain))
+}
+
+/// The forms and questions of changes of accounts and webhooks.
+fn administered() -> Router<Pages> {
+    Router::new()
+        .route("/ui/users/new", get(accounts::new_user).post(accounts::create_user))
+        .route("/ui/users/{name}/{verb}", get(accounts::ask_user).post(accounts::act_user))
+        .route("/ui/tokens/new", get(accounts::new_token).post(accounts::create_token))
+        .route("/ui/tokens/{name}/{verb}", get(accounts::ask_token).post(accounts::act_token))
+        .route("/ui/webhooks/new", get(webhooks::new).post(webhooks::create))
+        .route("/ui/webhooks/{id}/{verb}", get(webhooks::ask).post(webhooks::act))
+}
+
+/// Pages that are shown to a role and those above it.
+fn for_role(pages: &Pages, least: CallerRole, routes: Router<Pages>) -> Router<Pages> {
+    let check = axum::middleware::from_fn_with_state((pages.clone(), least), role_first::check);
+    routes.route_layer(check)
 }
 
 /// The page of a path that no page has.

@@ -81,6 +81,7 @@ pub(super) async fn log_out(visit: Visit, form: Form) -> Response {
 fn login(visit: &Visit, status: StatusCode, refused: Option<String>, user: &str, next: &str) -> Response {
     let view = LoginView {
         refused,
+        ended: visit.query.get("ended") == "form",
         user: user.chars().take(SHOWN).collect(),
         next: local(next).to_owned(),
         plain_http: !visit.is_over_tls(),

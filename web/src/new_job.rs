@@ -71,11 +71,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
             again(visit, form, form.get("key"), visit.wrong(refusal)?, None).await
         }
         Err(refusal) if refusal.status.is_client_error() => {
-            let mut details = refusal.body.details;
-            if details.is_empty() {
-                details.push(ErrorDetail { path: String::new(), message: refusal.body.message });
-            }
-            again(visit, form, form.get("key"), details, None).await
+            again(visit, form, form.get("key"), refusal.entries(), None).await
         }
         Err(refusal) => Err(refusal),
     }

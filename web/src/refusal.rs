@@ -42,18 +42,29 @@ impl Refusal {
         refusal
     }
 
-    /// What is wrong, by its places; a refusal without places is one entry. A refusal that no other entry in the form can help is
-    /// returned as it is.
+    /// What is wrong, by its places. The reason of a refusal that is not about the form of a value comes first, at the place of the
+    /// entry that it has the words of. A refusal that no other entry in the form can help is returned as it is.
     pub(super) fn details(self) -> Result<Vec<ErrorDetail>, Self> {
         let login =
             matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
         if login || !self.status.is_client_error() {
             return Err(self);
         }
-        match self.body.details.is_empty() {
-            true => Ok(vec![ErrorDetail { path: String::new(), message: self.body.message }]),
-            false => Ok(self.body.details),
+        Ok(self.entries())
+    }
+
+    /// What is wrong, by its places, as [`Refusal::details`] says.
+    pub(super) fn entries(&self) -> Vec<ErrorDetail> {
+        let (message, details) = (&self.body.message, &self.body.details);
+        let of_values = ["validation_error", "invalid"].contains(&self.body.error.as_str());
+        if of_values && !details.is_empty() {
+            return details.clone();
         }
+        let (said, others): (Vec<&ErrorDetail>, Vec<&ErrorDetail>) =
+            details.iter().partition(|detail| message.contains(&detail.message));
+        let path = said.first().map(|detail| detail.path.clone()).unwrap_or_default();
+        let reason = ErrorDetail { path, message: message.clone() };
+        std::iter::once(reason).chain(others.into_iter().cloned()).collect()
     }
 
     /// Whether the key of the form belongs to another request: the form was sent before, and its fields were changed since.
@@ -83,11 +94,43 @@ impl Refusal {
 
     /// What is wrong, in one text.
     pub(super) fn text(&self) -> String {
-        let details = self.body.details.iter().map(|detail| match detail.path.as_str() {
-            "" => detail.message.clone(),
-            path => format!("{path}: {}", detail.message),
-        });
-        let details: Vec<String> = details.collect();
-        if details.is_empty() { self.body.message.clone() } else { details.join("; ") }
+        let entries = self.entries();
+        let text = |entry: &ErrorDetail| match entry.path.as_str() {
+            "" => entry.message.clone(),
+            path => format!("{path}: {}", entry.message),
+        };
+        entries.iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refusal(code: &str, details: serde_json::Value) -> Refusal {
+        let body = json!({ "error": code, "message": "job 7 is active on server A", "details": details });
+        Refusal::of(StatusCode::CONFLICT, body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_comes_before_the_places_that_it_names() {
+        let holder = json!([{ "path": "/server_serial", "message": "7" }]);
+        let other = json!([{ "path": "/bmc_password", "message": "enter it again" }]);
+        let wrong = json!([{ "path": "/labels", "message": "is no object" }]);
+        for (refusal, expected) in [
+            (refusal("conflict.active_job", holder), vec![("/server_serial", "job 7 is active on server A")]),
+            (
+                refusal("bmc_password_needed", other),
+                vec![("", "job 7 is active on server A"), ("/bmc_password", "enter it again")],
+            ),
+            (refusal("validation_error", wrong), vec![("/labels", "is no object")]),
+            (refusal("conflict.phase", json!([])), vec![("", "job 7 is active on server A")]),
+        ] {
+            let entries = refusal.details().unwrap();
+            let entries: Vec<_> =
+                entries.iter().map(|one| (one.path.as_str(), one.message.as_str())).collect();
+            assert_eq!(entries, expected);
+        }
     }
 }

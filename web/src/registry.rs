@@ -3,12 +3,16 @@
 use axum::extract::Path;
 use axum::response::Response;
 use ui::data::{RegistryJson, Repositories, RepositoryDetail};
-use ui::view::{Tab, TableView};
+use ui::view::{RegistryPlace, Tab, TableView};
 
 use super::visit::{Visit, encoded, html};
 
 /// Tags on one page.
 const PAGE: u32 = 50;
+
+fn place(visit: &Visit) -> RegistryPlace<'_> {
+    RegistryPlace { host: visit.host(), over_tls: visit.is_over_tls() }
+}
 
 /// Shows the registry.
 pub(super) async fn show(visit: Visit) -> Response {
@@ -18,7 +22,7 @@ pub(super) async fn show(visit: Visit) -> Response {
             visit.get::<Repositories>("/api/v1/registry/repositories"),
         )?;
         let frame = visit.frame("Registry", Tab::Registry).await?;
-        html(&TableView::registry(frame, &status, &repositories, visit.host()))
+        html(&TableView::registry(frame, &status, &repositories, place(&visit)))
     };
     let shown = shown.await;
     visit.respond(shown).await
@@ -34,7 +38,7 @@ pub(super) async fn repository(visit: Visit, Path(name): Path<String>) -> Respon
         let path = format!("/api/v1/registry/repositories/{}?limit={PAGE}{after}", encoded(&name));
         let repository: RepositoryDetail = visit.get(&path).await?;
         let frame = visit.frame(repository.name.clone(), Tab::Registry).await?;
-        html(&TableView::repository(frame, &repository, visit.host()))
+        html(&TableView::repository(frame, &repository, place(&visit)))
     };
     let shown = shown.await;
     visit.respond(shown).await

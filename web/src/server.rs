@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
 use ui::data::{
-    ConditionList, FirmwareSetJson, InventoryJson, JobPageJson, KeptCard, LastDiagnostics, ServerJson,
+    ConditionList, ExplanationJson, FirmwareSetJson, InventoryJson, JobPageJson, KeptCard, LastDiagnostics,
+    ServerJson,
 };
 use ui::view::{Ask, AskEffect, ServerPageView, ServerParts, Tab};
 
@@ -19,11 +20,12 @@ const JOBS: u32 = 10;
 
 /// Shows one server.
 pub(super) async fn show(visit: Visit, Path(serial): Path<String>) -> Response {
-    let shown = server(&visit, &encoded(&serial)).await;
+    let shown = server(&visit, &encoded(&serial), None).await;
     visit.respond(shown).await
 }
 
-async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
+/// The page of a server; `refused` says why its BMC could not be read now.
+async fn server(visit: &Visit, serial: &str, refused: Option<String>) -> Result<Response, Refusal> {
     let path = format!("/api/v1/servers/{serial}");
     let (jobs, card) = (format!("/api/v1/jobs?server_serial={serial}&limit={JOBS}"), format!("{path}/card"));
     let (inventory, conditions, doctor) =
@@ -37,8 +39,13 @@ async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
         visit.get_if_permitted::<LastDiagnostics>(&doctor),
     )?;
     let fitting = fitting(visit, &inventory).await;
-    let parts = ServerParts { inventory, conditions, diagnostics, fitting };
-    let frame = visit.live_frame(server.serial.clone(), Tab::Servers).await?;
+    let begins = why_not_begun(visit, &jobs).await;
+    let parts = ServerParts { inventory, conditions, diagnostics, fitting, begins, refused };
+    let mut frame = visit.live_frame(server.serial.clone(), Tab::Servers).await?;
+    if parts.refused.is_some() {
+        // The page is the response to a form: its address cannot be read again.
+        (frame.stream, frame.path) = (None, format!("/ui/servers/{serial}"));
+    }
     html(&ServerPageView::of(frame, &server, &jobs, &card, &parts))
 }
 
@@ -54,9 +61,22 @@ async fn fitting(visit: &Visit, inventory: &InventoryJson) -> Option<Result<Stri
     }
 }
 
-/// Reads the BMC.
+/// Why the newest open job of a server has not begun; `None` for one that has.
+async fn why_not_begun(visit: &Visit, jobs: &JobPageJson) -> Option<String> {
+    let open = jobs.jobs.iter().find(|job| job.status != "complete").filter(|job| job.status == "queued")?;
+    let path = format!("/api/v1/jobs/{}/explain", encoded(&open.job_id));
+    visit.get::<ExplanationJson>(&path).await.ok().map(|why| why.summary)
+}
+
+/// Reads the BMC. One that cannot be read is a note on the page of its server.
 pub(super) async fn probe(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
-    let done = change(&visit, &serial, (Method::POST, "probe", "probed"), false, &form).await;
+    let done = match change(&visit, &serial, (Method::POST, "probe", "probed"), false, &form).await {
+        Err(refusal) if refusal.body.error == "bmc" => {
+            let page = server(&visit, &encoded(&serial), Some(refusal.text())).await;
+            page.map(|page| (refusal.status, page).into_response())
+        }
+        done => done,
+    };
     visit.respond(done).await
 }
 

@@ -106,12 +106,7 @@ async fn again(
     refusal: Refusal,
 ) -> Result<Response, Refusal> {
     let moved = refusal.status == StatusCode::PRECONDITION_FAILED;
-    let (code, why) = (refusal.body.error.clone(), refusal.body.message.clone());
     let mut details = refusal.details()?;
-    // The places of a refusal name fields; the reason of one that is not about the form of a value stands before them.
-    if code != "validation_error" && details.iter().all(|detail| detail.message != why) {
-        details.insert(0, ErrorDetail { path: String::new(), message: why });
-    }
     let server: ServerJson = visit.get(&path_of(serial)).await?;
     match entered.filter(|_| !moved) {
         Some(entered) => form(visit, &server, entered, details).await,

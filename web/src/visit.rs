@@ -280,6 +280,7 @@ impl Visit {
             clock_times: self.cookie("shoal-times") == "abs",
             csrf: self.csrf(),
             version: env!("CARGO_PKG_VERSION"),
+            reads: self.method == Method::GET,
             stream: None,
             notice: notice(self.query.get("done")).map(str::to_owned),
             now: self.pages.clock.now().timestamp(),
@@ -322,7 +323,9 @@ impl Visit {
     fn to_login(&self) -> Response {
         let place = back::after_login(&self.method, &self.place, &self.headers);
         let next: String = form_urlencoded::byte_serialize(place.as_bytes()).collect();
-        Redirect::to(&format!("/ui/login?next={next}")).into_response()
+        // What a form asked for was not done, and the login page says so.
+        let ended = if self.method == Method::POST { "&ended=form" } else { "" };
+        Redirect::to(&format!("/ui/login?next={next}{ended}")).into_response()
     }
 }
 

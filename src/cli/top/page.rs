@@ -120,6 +120,15 @@ impl Page {
                 text(&hold, "/detail")
             )));
         }
+        for batch in rows("stopped_batches") {
+            let since = since(&batch, "/since", times);
+            lines.push(Line::Bad(format!(
+                "{:>5} queued  batch {} has stopped  {since}: shoal batch continue {}",
+                text(&batch, "/queued"),
+                text(&batch, "/batch_id"),
+                text(&batch, "/batch_id")
+            )));
+        }
         for failure in rows("failures") {
             let servers: Vec<String> =
                 failure["servers"].as_array().into_iter().flatten().map(|serial| text(serial, "")).collect();
@@ -159,14 +168,17 @@ impl Page {
 
     fn waits(&self, times: Times) -> Vec<Line> {
         let waits = self.overview["waits"].as_array().into_iter().flatten();
+        // Queued jobs wait too: their line has what keeps them from their start.
+        let blocked = self.overview["blocked"].as_array().into_iter().flatten();
         let lines: Vec<Line> = waits
+            .chain(blocked)
             .map(|wait| {
                 let deadline = time_of(&text(wait, "/next_deadline"));
                 let until = deadline.map(|deadline| format!("next deadline {}", times.cell(deadline)));
                 Line::Plain(format!(
                     "{:>5} {:<24} {:<12} {}",
                     text(wait, "/jobs"),
-                    text(wait, "/reason"),
+                    join(&[text(wait, "/reason"), queued_by(wait)], ""),
                     since(wait, "/since", times),
                     until.unwrap_or_default()
                 ))
@@ -200,6 +212,14 @@ impl Page {
         let line = format!("      registry  {line}");
         lines.push(if quarantined == 0 { Line::Plain(line) } else { Line::Bad(line) });
         lines
+    }
+}
+
+/// What keeps queued jobs from their start; empty for jobs that wait.
+fn queued_by(group: &Value) -> String {
+    match text(group, "/blocker") {
+        blocker if blocker.is_empty() => blocker,
+        blocker => format!("queued: {blocker}"),
     }
 }
 

@@ -27,3 +27,45 @@ pub struct ErrorDetail {
     /// The problem.
     pub message: String,
 }
+
+impl ErrorDetail {
+    /// The place in words: the field as a form names it, and below it the place in its value. `None` for the whole request.
+    pub(crate) fn place(&self) -> Option<String> {
+        let (field, within) = match self.path.trim_start_matches('/').split_once('/') {
+            Some((field, within)) => (field, Some(within)),
+            None => (self.path.trim_start_matches('/'), None),
+        };
+        let field = match field {
+            "" => return None,
+            "server_serial" | "serial" => "Serial number".to_owned(),
+            "q" | "filter" => "Filter".to_owned(),
+            field => crate::words::capital(&field.replace('_', " "))
+                .replace("Bmc ", "BMC ")
+                .replace("Tls ", "TLS "),
+        };
+        Some(match within {
+            Some(within) => format!("{field} /{within}:"),
+            None => format!("{field}:"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_named_as_the_form_names_its_field() {
+        for (path, place) in [
+            ("", None),
+            ("/bmc_password", Some("BMC password:")),
+            ("/server_serial", Some("Serial number:")),
+            ("/labels", Some("Labels:")),
+            ("/recipe/disks/0", Some("Recipe /disks/0:")),
+            ("cursor", Some("Cursor:")),
+        ] {
+            let detail = ErrorDetail { path: path.to_owned(), message: String::new() };
+            assert_eq!(detail.place().as_deref(), place, "{path}");
+        }
+    }
+}

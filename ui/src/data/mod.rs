@@ -361,6 +361,12 @@ pub struct OverviewJson {
     pub holds: Vec<HoldGroupJson>,
     /// Waits by reason.
     pub waits: Vec<WaitGroup>,
+    /// Queued jobs by what keeps them from their start; absent from a controller of an older version.
+    #[serde(default)]
+    pub blocked: Vec<BlockedGroupJson>,
+    /// Batches that have stopped; absent from a controller of an older version.
+    #[serde(default)]
+    pub stopped_batches: Vec<StoppedBatchJson>,
     /// Unended jobs by step.
     pub steps: Vec<StepGroup>,
     /// Jobs that ended in the last day, by hour and outcome.
@@ -430,6 +436,32 @@ pub struct WaitGroup {
     pub since: Timestamp,
     /// The next deadline.
     pub next_deadline: Timestamp,
+}
+
+/// Queued jobs that one thing keeps from their start.
+#[derive(Clone, Debug, Deserialize)]
+pub struct BlockedGroupJson {
+    /// What it is.
+    pub blocker: String,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest is queued.
+    pub since: Timestamp,
+    /// The next deadline.
+    pub next_deadline: Timestamp,
+}
+
+/// A batch that has stopped.
+#[derive(Clone, Debug, Deserialize)]
+pub struct StoppedBatchJson {
+    /// The id.
+    pub batch_id: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// The failures that were counted.
+    pub failures: u64,
+    /// Its jobs that have not begun.
+    pub queued: u64,
 }
 
 /// Jobs at one step.

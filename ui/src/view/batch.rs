@@ -24,6 +24,8 @@ pub struct BatchView {
     copy_id: Copy,
     badge: Badge,
     facts: Vec<String>,
+    created_by: String,
+    created: When,
     retry_of: Option<String>,
     stop: Option<Stop>,
     tally: Vec<Tally>,
@@ -121,7 +123,9 @@ impl CauseRow {
 }
 
 impl Stop {
-    fn of(stop: &BatchStopJson, canary: u32, now: jiff::Timestamp) -> Self {
+    fn of(stop: &BatchStopJson, batch: &BatchJson, now: jiff::Timestamp) -> Self {
+        let canary = batch.canary;
+        let began = batch.progress.succeeded >= canary.into();
         let (state, head, summary) = match stop.reason.as_str() {
             "canary" => (
                 State::Waiting,
@@ -129,6 +133,14 @@ impl Stop {
                 format!(
                     "The others start when {} succeeded",
                     words::count(canary.into(), "job has", "jobs have")
+                ),
+            ),
+            _ if !began => (
+                State::Held,
+                "No further job starts",
+                format!(
+                    "A canary did not succeed, so the others were not started: {} must succeed first",
+                    words::count(canary.into(), "job", "jobs")
                 ),
             ),
             _ => (
@@ -158,10 +170,7 @@ impl BatchView {
         };
         let progress = &batch.progress;
         let ended = progress.succeeded + progress.failed + progress.cancelled;
-        let mut facts = vec![
-            words::count(batch.jobs, "job", "jobs"),
-            format!("by {}, {}", batch.created_by, When::of(batch.created_at, now).words()),
-        ];
+        let mut facts = vec![words::count(batch.jobs, "job", "jobs")];
         facts.extend(batch.max_parallel.map(|limit| format!("at most {limit} at once")));
         if batch.canary > 0 {
             facts.push(words::count(batch.canary.into(), "canary first", "canaries first"));
@@ -176,12 +185,10 @@ impl BatchView {
             copy_id: Copy::id("batch id", &batch.batch_id),
             badge: state_of(batch).badge_saying(word_of(batch)),
             facts,
+            created_by: batch.created_by.clone(),
+            created: When::of(batch.created_at, now),
             retry_of: batch.retry_of.clone(),
-            stop: batch
-                .stop
-                .as_ref()
-                .filter(|_| !batch.complete)
-                .map(|stop| Stop::of(stop, batch.canary, now)),
+            stop: batch.stop.as_ref().filter(|_| !batch.complete).map(|stop| Stop::of(stop, batch, now)),
             tally: vec![
                 tally(State::Failed, "Failed", progress.failed, filter::FAILED),
                 tally(State::Working, "Under way", progress.running, "-status:queued,complete"),

@@ -14,13 +14,15 @@ pub struct ErrorPage {
     status: u16,
     head: &'static str,
     error: ErrorBody,
-    back: &'static str,
+    /// The page to go to: path and name.
+    back: (String, &'static str),
 }
 
 impl ErrorPage {
     /// The page of an error of the API.
     pub fn of(mut frame: Frame, status: u16, mut error: ErrorBody) -> Self {
         let head = match status {
+            502 if error.error == "bmc" => "The BMC did not respond as needed",
             403 => "This is not permitted",
             404 => "There is no such thing",
             409 | 412 => "This is not possible now",
@@ -30,6 +32,17 @@ impl ErrorPage {
         };
         error.message = words::cut(&error.message);
         frame.title = head.to_owned();
-        Self { f: frame, status, head, error, back: "/ui/" }
+        let back = match server(&frame.path).filter(|_| status != 404) {
+            Some(path) => (path, "To the server"),
+            None => ("/ui/".to_owned(), "To the overview"),
+        };
+        Self { f: frame, status, head, error, back }
     }
+}
+
+/// The page of the server that a path is below, such as `/ui/servers/A/release`.
+fn server(path: &str) -> Option<String> {
+    let (serial, _action) = path.strip_prefix("/ui/servers/")?.split_once('/')?;
+    let others = ["new", "import", "selection"];
+    (!others.contains(&serial)).then(|| format!("/ui/servers/{serial}"))
 }

@@ -96,7 +96,7 @@ impl FormView {
         };
         let view = match followed(selection.superseded) {
             left_out if left_out.is_empty() => view,
-            left_out => view.effect(State::Done, format!("Left out: {left_out}.")),
+            left_out => view.effect(State::Done, format!("{left_out}.")),
         };
         view.section(section)
     }
@@ -181,7 +181,7 @@ impl FormView {
         .effect(State::Queued, format!("A new batch with the requests of {count}; this batch is unchanged."));
         let view = match followed(left_out) {
             left_out if left_out.is_empty() => view,
-            left_out => view.effect(State::Done, format!("Left out: {left_out}.")),
+            left_out => view.effect(State::Done, format!("{left_out}.")),
         };
         let causes = match cause {
             Some(cause) => std::slice::from_ref(cause),
@@ -349,8 +349,8 @@ pub(super) fn followed(jobs: u64) -> String {
     match jobs {
         0 => String::new(),
         jobs => format!(
-            "{}, because a newer installation of the server exists",
-            words::count(jobs, "job", "jobs")
+            "{} left out of a retry: a newer installation of its server exists",
+            words::count(jobs, "job is", "jobs are")
         ),
     }
 }

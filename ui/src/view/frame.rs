@@ -122,6 +122,8 @@ pub struct Frame {
     pub csrf: String,
     /// The version of the program.
     pub version: &'static str,
+    /// Whether its path shows the page again: the response to a form has no such path.
+    pub reads: bool,
     /// The stream of events that tells the script to read the page again.
     pub stream: Option<String>,
     /// What was just done.

@@ -29,10 +29,12 @@ pub struct JobView {
     verbs: Vec<Verb>,
     steps: Vec<StepRow>,
     steps_sub: String,
+    /// When the job was created, while it has not ended.
+    created: Option<When>,
     media: Vec<Medium>,
     /// Whether bytes are read without an event about it, so that the page is read again after a time.
     is_read: bool,
-    facts: Vec<(&'static str, String)>,
+    facts: Vec<(&'static str, Fact)>,
     labels: Vec<String>,
     batch: Option<String>,
     retry_of: Option<String>,
@@ -73,6 +75,12 @@ struct StepRow {
     now: bool,
     start: String,
     width: String,
+}
+
+/// What is said of a job: a text, or a time whose words move with the clock.
+enum Fact {
+    Text(String),
+    Time(When),
 }
 
 struct Medium {
@@ -126,7 +134,7 @@ impl JobView {
         let end = if over { job.last_update } else { now };
         let steps_sub = match over {
             true => format!("ended after {}", took(job.created_at, job.last_update)),
-            false => format!("created {}", When::of(job.created_at, now).words()),
+            false => "created".to_owned(),
         };
         let like = job.failure.as_ref().map(|failure| {
             let terms = format!("{} {}", filter::FAILED, filter::term("class", &failure.class));
@@ -140,16 +148,17 @@ impl JobView {
             badge: state.badge_saying(word),
             state,
             over,
-            why: Why::of(job, why, state, now),
+            why: Why::of(job, why, state, now, detail.steps.is_empty()),
             verbs,
             steps: steps(job, &detail.steps, &detail.events, state, end),
             steps_sub,
+            created: (!over).then(|| When::of(job.created_at, now)),
             is_read: !over && media.iter().any(|read| read.ended_at.is_none()),
             media: match os_image(&detail.events, now).filter(|_| !over) {
                 Some(image) => {
-                    std::iter::once(image).chain(media.iter().map(|read| medium(read, now))).collect()
+                    std::iter::once(image).chain(media.iter().map(|read| medium(read, over, now))).collect()
                 }
-                None => media.iter().map(|read| medium(read, now)).collect(),
+                None => media.iter().map(|read| medium(read, over, now)).collect(),
             },
             facts: facts(job, detail.slot_plan.as_ref(), now),
             labels: job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
@@ -183,7 +192,7 @@ fn kind(workflow: &str) -> &'static str {
 }
 
 impl Why {
-    fn of(job: &JobJson, why: &ExplanationJson, state: State, now: Timestamp) -> Self {
+    fn of(job: &JobJson, why: &ExplanationJson, state: State, now: Timestamp, untouched: bool) -> Self {
         let head = match state {
             State::Failed => "Why it failed",
             State::Done => "It succeeded",
@@ -203,7 +212,11 @@ impl Why {
         });
         let seen = why.evidence.last().map(|event| (When::of(event.time, now), words::cut(&event.message)));
         let machine = match job.cleanup.state.as_str() {
-            "done" => Some("everything that the job changed is undone".to_owned()),
+            "done" if untouched => Some("nothing was changed".to_owned()),
+            "done" if job.workflow == "provision" => {
+                Some("media ejected, boot setting cleared; the disk stays as it was written".to_owned())
+            }
+            "done" => Some("the cleanup is done".to_owned()),
             "running" => Some("the cleanup runs".to_owned()),
             "incomplete" => Some(format!("not cleaned up: {}", job.cleanup.remaining.join(", "))),
             _ => None,
@@ -230,6 +243,9 @@ fn verbs(job: &JobJson, offered: &[String]) -> Vec<Verb> {
             "hold" => ("Hold…", None, ""),
             "resume" => ("Resume…", Some("working"), "main"),
             "finish" => ("Finish…", Some("done"), "main"),
+            // Another installation forces the host off and writes its disk.
+            "retry" if job.workflow == "provision" => ("Retry…", Some("retry"), "risk"),
+            "retry" if job.outcome.as_deref() == Some("succeeded") => ("Retry…", Some("retry"), ""),
             "retry" => ("Retry…", Some("retry"), "main"),
             _ => return None,
         };
@@ -288,7 +304,7 @@ fn steps(
     steps.iter().map(row).collect()
 }
 
-fn medium(read: &MediaRead, now: Timestamp) -> Medium {
+fn medium(read: &MediaRead, over: bool, now: Timestamp) -> Medium {
     let name = match read.image.as_str() {
         "boot" => "Boot image",
         "firmware" => "Firmware image",
@@ -299,14 +315,15 @@ fn medium(read: &MediaRead, now: Timestamp) -> Medium {
         None => ("skip", what, never.to_owned()),
     };
     let boots = read.image == "boot";
+    let never = if over || read.ended_at.is_some() { "never" } else { "not yet" };
     Medium {
         name,
         bar: Meter::new(read.bytes, read.size, "working", &format!("{name}: part that was sent")),
         bytes: format!("{} sent, the image has {}", words::bytes(read.bytes), words::bytes(read.size)),
         marks: vec![
-            mark("First read", read.first_read_at, "not yet"),
-            mark("Boot record read", read.boot_read_at, if boots { "not yet" } else { "does not boot" }),
-            mark("Last read", read.last_read_at, "not yet"),
+            mark("First read", read.first_read_at, never),
+            mark("Boot record read", read.boot_read_at, if boots { never } else { "does not boot" }),
+            mark("Last read", read.last_read_at, never),
         ],
     }
 }
@@ -354,18 +371,18 @@ fn os_image(events: &[EventJson], now: Timestamp) -> Option<Medium> {
     })
 }
 
-fn facts(job: &JobJson, slot_plan: Option<&Value>, now: Timestamp) -> Vec<(&'static str, String)> {
-    let mut facts = vec![("Created", When::of(job.created_at, now).words().to_owned())];
+fn facts(job: &JobJson, slot_plan: Option<&Value>, now: Timestamp) -> Vec<(&'static str, Fact)> {
+    let mut facts = vec![("Created", Fact::Time(When::of(job.created_at, now)))];
     if job.status != "complete" {
-        facts.push(("Ends at the latest", When::of(job.deadline_at, now).words().to_owned()));
+        facts.push(("Ends at the latest", Fact::Time(When::of(job.deadline_at, now))));
     }
-    facts.push(("Priority", job.priority.to_string()));
+    facts.push(("Priority", Fact::Text(job.priority.to_string())));
     if let Some(image) = &job.maintenance_iso_url {
-        facts.push(("Boot image", words::cut(image)));
+        facts.push(("Boot image", Fact::Text(words::cut(image))));
     }
     let plan = slot_plan.and_then(|plan| plan["name"].as_str().or_else(|| plan["plan"].as_str()));
     if let Some(plan) = plan {
-        facts.push(("Slot plan", words::cut(plan)));
+        facts.push(("Slot plan", Fact::Text(words::cut(plan))));
     }
     facts
 }

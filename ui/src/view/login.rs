@@ -10,6 +10,8 @@ use crate::assets;
 pub struct LoginView {
     /// Why the last attempt was refused.
     pub refused: Option<String>,
+    /// Whether the login of a form that was sent has ended.
+    pub ended: bool,
     /// The name of the last attempt.
     pub user: String,
     /// The page to open after the login.

@@ -47,6 +47,10 @@ impl NewJobView {
         let plan = plan.map(|plan| Plan::of(&f, plan));
         Self { f, form, refused, plan }
     }
+
+    fn is_wrong(&self, field: &str) -> bool {
+        self.refused.iter().any(|detail| detail.path.trim_start_matches('/').split('/').next() == Some(field))
+    }
 }
 
 impl Plan {

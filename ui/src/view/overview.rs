@@ -8,10 +8,11 @@ use jiff::{Timestamp, ToSpan};
 use super::filter;
 use super::frame::Frame;
 use crate::data::{Drain, EventJson, OverviewJson, Rack, Readiness};
-use crate::parts::Badge;
+use crate::parts::{Badge, short_id};
 use crate::state::State;
 use crate::time::When;
 use crate::words;
+pub(crate) use crate::words::capital;
 
 /// The maximum of causes on the page; the rest is a link.
 const CAUSES: usize = 8;
@@ -62,6 +63,8 @@ struct Need {
     state: State,
     title: String,
     text: String,
+    /// What to do; empty where the text says it.
+    act: String,
     who: Vec<String>,
     since: When,
     path: String,
@@ -147,9 +150,16 @@ impl Just {
             (None, Some(server)) => format!("/ui/servers/{}", words::encoded(server)),
             (None, None) => String::new(),
         };
+        // A message that begins with a name needs that name once.
+        let who = event.server_serial.as_ref().unwrap_or(&event.actor);
+        let who = if event.message.starts_with(who.as_str()) && path.is_empty() {
+            String::new()
+        } else {
+            who.clone()
+        };
         Self {
             badge: state.badge_saying(&event.level),
-            who: event.server_serial.clone().unwrap_or_else(|| event.actor.clone()),
+            who,
             path,
             text: words::cut(&event.message),
             at: When::of(event.time, now),
@@ -272,7 +282,8 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> Vec<Need> {
             words::count(group.jobs, "job failed", "jobs failed"),
             words::step(&group.step)
         ),
-        text: words::cut(&format!("{}. {}", capital(&group.summary), capital(&group.next_action))),
+        text: words::cut(&capital(&group.summary)),
+        act: words::cut(&capital(&group.next_action)),
         who: [group.servers.join(", "), format!("class {}", group.class)].into(),
         since: When::of(group.newest_at, now),
         path: match group.jobs {
@@ -289,6 +300,7 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> Vec<Need> {
         state: State::Held,
         title: words::count(group.jobs, "job is held", "jobs are held"),
         text: words::cut(&capital(&group.detail)),
+        act: String::new(),
         who: match group.alike {
             Some(alike) if alike < group.jobs => {
                 let of = format!("so {alike} of {}, the others for other reasons", group.jobs);
@@ -299,7 +311,20 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> Vec<Need> {
         since: When::of(group.since, now),
         path: filter::jobs(&filter::term("hold", &group.class)),
     });
-    failures.chain(holds).collect()
+    let stopped = overview.stopped_batches.iter().map(|batch| Need {
+        state: State::Held,
+        title: format!("Batch {} has stopped", short_id(&batch.batch_id)),
+        text: format!(
+            "{}; {} until it is continued.",
+            words::count(batch.failures, "failure was counted", "failures were counted"),
+            words::count(batch.queued, "job does not start", "jobs do not start")
+        ),
+        act: "Look why its jobs failed, then continue or cancel the batch.".to_owned(),
+        who: Vec::new(),
+        since: When::of(batch.since, now),
+        path: format!("/ui/batches/{}", batch.batch_id),
+    });
+    stopped.chain(failures).chain(holds).collect()
 }
 
 fn more_needs(causes: usize) -> Option<MoreNeeds> {
@@ -319,14 +344,29 @@ fn because(overview: &OverviewJson, now: Timestamp) -> Vec<Because> {
         oldest: When::lasting(group.since, now),
         deadline: When::of(group.next_deadline, now),
     });
-    let queued = overview.open.iter().filter(|group| group.state == "queued").map(|group| Because {
+    // The filter that selects the jobs of one blocker, where the language of filters has it.
+    let terms = |blocker: &str| match blocker {
+        "lock" => "condition:blocked",
+        "place" => "condition:queued",
+        _ => "condition:gated",
+    };
+    let blocked = overview.blocked.iter().map(|group| Because {
+        number: words::thousands(group.jobs),
+        text: format!("queued: {}", words::blocker(&group.blocker)),
+        path: filter::jobs(terms(&group.blocker)),
+        oldest: When::lasting(group.since, now),
+        deadline: When::of(group.next_deadline, now),
+    });
+    // A controller of an older version does not say why.
+    let unsaid = overview.open.iter().filter(|group| group.state == "queued" && overview.blocked.is_empty());
+    let queued = unsaid.map(|group| Because {
         number: words::thousands(group.jobs),
         text: "queued: for a worker, a limit, or an open gate".to_owned(),
         path: filter::jobs(filter::QUEUED),
         oldest: When::lasting(group.since, now),
         deadline: When::of(group.next_deadline, now),
     });
-    waits.chain(queued).collect()
+    waits.chain(blocked).chain(queued).collect()
 }
 
 fn states(rack: &Rack) -> [(State, u64); 6] {
@@ -368,14 +408,21 @@ fn key(racks: &[Rack]) -> Vec<(State, String)> {
 
 fn sites_of(racks: &[Rack]) -> (Vec<Site>, usize) {
     let mut sites: Vec<Site> = Vec::new();
+    // Racks with servers that need something come first, so that they are not the ones that are left out.
+    let mut racks: Vec<&Rack> = racks.iter().collect();
+    racks.sort_by_key(|rack| match rack {
+        Rack { failed: 0, held: 0, waiting: 0, .. } => 2,
+        Rack { failed: 0, held: 0, .. } => 1,
+        _ => 0,
+    });
     for rack in racks.iter().take(MAX_RACKS) {
         let name = match rack.site.as_str() {
             "" => "Without a label site".to_owned(),
             site => format!("Site {site}"),
         };
-        match sites.last_mut() {
-            Some(last) if last.name == name => last.racks.push(rack_map(rack)),
-            _ => sites.push(Site { name, racks: vec![rack_map(rack)] }),
+        match sites.iter_mut().find(|site| site.name == name) {
+            Some(site) => site.racks.push(rack_map(rack)),
+            None => sites.push(Site { name, racks: vec![rack_map(rack)] }),
         }
     }
     (sites, racks.len().saturating_sub(MAX_RACKS))
@@ -529,14 +576,4 @@ fn chart(overview: &OverviewJson, now: Timestamp) -> Chart {
         bars: bars.collect(),
         lines: [0, most / 2, most].map(|number| (FLOOR - height(number), number)).into(),
     }
-}
-
-/// A sentence with a capital at its begin; the name of a unit, a file or a serial number stays as it is.
-pub(crate) fn capital(text: &str) -> String {
-    let word = text.split([' ', ':', ';', ',']).next().unwrap_or_default();
-    if !word.chars().all(|c| c.is_ascii_lowercase()) {
-        return text.to_owned();
-    }
-    let mut characters = text.chars();
-    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }

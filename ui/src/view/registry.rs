@@ -12,6 +12,30 @@ use crate::words;
 /// The maximum of tags that the row of a repository names.
 const TAGS: usize = 4;
 
+/// The folder in which a registry client looks for the certificate authority of the controller.
+const CA_FOLDER: &str = "shoal-ca";
+/// The certificate authority in it.
+const CA_FILE: &str = "shoal-ca/ca.crt";
+
+/// How a browser reaches the registry, and so a client beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct RegistryPlace<'a> {
+    /// Host and port.
+    pub host: &'a str,
+    /// Whether by https.
+    pub over_tls: bool,
+}
+
+impl RegistryPlace<'_> {
+    /// The option of skopeo without which it refuses this place, with the blank after it. `side` is empty, `src-` or `dest-`.
+    fn tls(self, side: &str) -> String {
+        match self.over_tls {
+            true => format!("--{side}cert-dir {CA_FOLDER} "),
+            false => format!("--{side}tls-verify=false "),
+        }
+    }
+}
+
 fn health(name: &str, state: State, word: &str, hint: String) -> Vec<Cell> {
     vec![Cell::text(name), Cell::State(state.badge_saying(word)), Cell::Text(words::cut(&hint))]
 }
@@ -20,7 +44,9 @@ fn health_rows(f: &Frame, registry: &RegistryJson) -> Vec<Vec<Cell>> {
     let pushes = match (&registry.read_only, registry.accepts_pushes) {
         (Some(why), _) => health("Pushes", State::Held, "Read-only", why.clone()),
         (None, true) => health("Pushes", State::Done, "Taken", String::new()),
-        (None, false) => health("Pushes", State::Failed, "Refused", "see the data disk".to_owned()),
+        (None, false) => {
+            health("Pushes", State::Failed, "Refused", "the disk of the registry is nearly full".to_owned())
+        }
     };
     let scrub = match (&registry.scrub.last_verified, registry.scrub.quarantined.len()) {
         (_, quarantined) if quarantined > 0 => {
@@ -39,14 +65,16 @@ fn health_rows(f: &Frame, registry: &RegistryJson) -> Vec<Vec<Cell>> {
             health("Verified", State::Queued, "Not yet", "the first scrub comes by its schedule".to_owned())
         }
     };
-    let free = format!("{} on the data disk", words::bytes(registry.free_bytes));
+    let free = words::bytes(registry.free_bytes);
+    let room = match registry.accepts_pushes || registry.read_only.is_some() {
+        true => health("Room", State::Done, "Free", format!("{free} on the disk of the registry")),
+        false => {
+            let hint = format!("{free} on the disk of the registry; `REGISTRY_RESERVE` keeps more than that");
+            health("Room", State::Failed, "Full", hint)
+        }
+    };
     let pins = words::count(registry.pins, "pin", "pins");
-    let mut rows = vec![
-        pushes,
-        health("Room", State::Done, "Free", free),
-        scrub,
-        health("Held for jobs and sets", State::Done, "Kept", pins),
-    ];
+    let mut rows = vec![pushes, room, scrub, health("Held for jobs and sets", State::Done, "Kept", pins)];
     rows.extend(registry.quotas.iter().map(|quota| {
         vec![
             Cell::Code(quota.repositories.clone()),
@@ -86,25 +114,40 @@ fn repository_row(repository: &Repository, now: jiff::Timestamp) -> Vec<Cell> {
 
 impl TableView {
     /// The registry: its repositories, its health, and how to push.
-    pub fn registry(f: Frame, registry: &RegistryJson, repositories: &Repositories, host: &str) -> Self {
+    pub fn registry(
+        f: Frame,
+        registry: &RegistryJson,
+        repositories: &Repositories,
+        place: RegistryPlace<'_>,
+    ) -> Self {
         let rows =
             repositories.repositories.iter().map(|repository| repository_row(repository, f.now)).collect();
         let number = repositories.repositories.len() as u64;
         let columns = ["Repository", "Tags", "Size", "Held", "Changed"];
-        let push = [
-            ("Log in", "skopeo login HOST"),
-            ("Push an image", "skopeo copy oci:os-image:22.04 docker://HOST/os-images/NAME:TAG"),
+        let host = place.host;
+        let authority =
+            ("Trust the controller", format!("mkdir -p {CA_FOLDER} && shoal ca export > {CA_FILE}"));
+        let steps = [
+            ("Log in", format!("skopeo login {}{host}", place.tls(""))),
+            (
+                "Push an image",
+                format!(
+                    "skopeo copy {}oci:os-image:22.04 docker://{host}/os-images/NAME:TAG",
+                    place.tls("dest-")
+                ),
+            ),
         ];
-        let push = push.map(|(step, command)| {
-            vec![Cell::text(step), Cell::Copy(Copy::whole("command", &command.replace("HOST", host)))]
-        });
+        let steps = place.over_tls.then_some(authority).into_iter().chain(steps);
+        let push = steps
+            .map(|(step, command)| vec![Cell::text(step), Cell::Copy(Copy::whole("command", &command))])
+            .collect();
         let sections = vec![
             Section::new("repositories", "Repositories", &columns, rows)
                 .note(words::count(number, "repository", "repositories"))
                 .or("Nothing was pushed yet. The command below pushes an image; the password is your token."),
             Section::new("health", "Health", &["What", "State", "Detail"], health_rows(&f, registry)),
-            Section::new("push", "Push", &["Step", "Command"], push.into())
-                .note("any user name, your token as the password"),
+            Section::new("push", "Push", &["Step", "Command"], push)
+                .note("any user name, your token as the password; a certificate that clients trust already needs no `--cert-dir`"),
         ];
         Self::new(f, "Registry", "OS images for machines, and what jobs need of them.", sections).acts(vec![
             ("/ui/media".to_owned(), "Boot and task images"),
@@ -113,11 +156,12 @@ impl TableView {
     }
 
     /// One repository: its tags, and what holds its content.
-    pub fn repository(f: Frame, repository: &RepositoryDetail, host: &str) -> Self {
+    pub fn repository(f: Frame, repository: &RepositoryDetail, place: RegistryPlace<'_>) -> Self {
         let now = f.now;
+        let (host, tls) = (place.host, place.tls("src-"));
         let tag_row = |tag: &ImageTag| {
-            let pull =
-                format!("skopeo copy docker://{host}/{}:{} oci:image:{}", repository.name, tag.tag, tag.tag);
+            let (name, tag_name) = (&repository.name, &tag.tag);
+            let pull = format!("skopeo copy {tls}docker://{host}/{name}:{tag_name} oci:image:{tag_name}");
             let mut words_of = vec![tag.kind.clone()];
             words_of.extend(tag.immutable.then(|| "never moves".to_owned()));
             words_of.extend(tag.problem.clone());

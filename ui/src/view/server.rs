@@ -10,7 +10,7 @@ use super::jobs::Row;
 use super::section::{Cell, Section};
 use super::servers::{model, place, standing};
 use crate::data::{
-    ConditionJson, ConditionList, InventoryJson, JobPageJson, KeptCard, LastDiagnostics, ServerJson,
+    ConditionJson, ConditionList, InventoryJson, JobJson, JobPageJson, KeptCard, LastDiagnostics, ServerJson,
 };
 use crate::parts::{Badge, Copy};
 use crate::state::State;
@@ -34,6 +34,10 @@ pub struct ServerParts {
     pub diagnostics: LastDiagnostics,
     /// The firmware set that fits the server, or why none does; `None` while vendor and model are not known.
     pub fitting: Option<Result<String, String>>,
+    /// Why the open job of the server has not begun; `None` without one, and for one that has begun.
+    pub begins: Option<String>,
+    /// Why the BMC could not be read now.
+    pub refused: Option<String>,
 }
 
 /// One server.
@@ -51,7 +55,8 @@ pub struct ServerPageView {
     labels: Vec<String>,
     maintenance: bool,
     restored: bool,
-    now_job: Option<(String, Badge, String)>,
+    now_job: Option<NowJob>,
+    refused: Option<String>,
     rows: Vec<Row>,
     all: String,
     plan: String,
@@ -64,6 +69,31 @@ pub struct ServerPageView {
     seen: Option<When>,
     learned: Vec<String>,
     sections: Vec<Section>,
+}
+
+/// The job of a server that has not ended.
+struct NowJob {
+    id: String,
+    badge: Badge,
+    state: State,
+    head: &'static str,
+    why: String,
+}
+
+impl NowJob {
+    /// `begins` says why a queued job has not begun.
+    fn of(job: &JobJson, begins: Option<&str>) -> Self {
+        let (state, word) = words::state(job);
+        let queued = job.status == "queued";
+        let why = match (words::why(job), begins) {
+            (why, Some(begins)) if why.is_empty() => words::cut(&words::capital(begins)),
+            (why, _) if why.is_empty() && queued => "It is queued".to_owned(),
+            (why, _) if why.is_empty() => "A job is at work".to_owned(),
+            (why, _) => words::capital(&why),
+        };
+        let head = if queued { "A job has not begun" } else { "Now" };
+        Self { id: job.job_id.clone(), badge: state.badge_saying(word), state, head, why }
+    }
 }
 
 struct Slot {
@@ -141,10 +171,7 @@ impl ServerPageView {
         let now = f.now;
         let (state, word, why) = standing(server, now);
         let running = jobs.jobs.iter().find(|job| job.status != "complete");
-        let now_job = running.map(|job| {
-            let (state, word) = words::state(job);
-            (job.job_id.clone(), state.badge_saying(word), words::why(job))
-        });
+        let now_job = running.map(|job| NowJob::of(job, parts.begins.as_deref()));
         let card = kept.card.as_ref().unwrap_or(&Value::Null);
         let plan = &card["slot_plan"];
         let observed = server.observed.as_ref();
@@ -172,6 +199,7 @@ impl ServerPageView {
             maintenance: server.maintenance.is_some(),
             restored: server.restored.is_some(),
             now_job,
+            refused: parts.refused.as_deref().map(words::cut),
             rows: jobs.jobs.iter().map(|job| Row::of(job, now)).collect(),
             plan: named.map(words::cut).unwrap_or_default(),
             plan_why: plan["reason"].as_str().map(words::cut).unwrap_or_default(),

@@ -98,9 +98,13 @@ pub(crate) fn place(server: &ServerJson) -> String {
 
 impl Row {
     fn of(server: &ServerJson, busy: bool, now: Timestamp) -> Self {
-        let (state, word, why) = match busy && server.restored.is_none() {
-            true => (State::Working, "In use", String::new()),
-            false => standing(server, now),
+        let (state, word, why) = match (busy, standing(server, now)) {
+            // What an operator has closed stays closed for the job that has not begun.
+            (true, (state, word, why)) if server.maintenance.is_some() && server.restored.is_none() => {
+                (state, word, format!("{why}; a job of it has not ended"))
+            }
+            (true, _) if server.restored.is_none() => (State::Working, "In use", String::new()),
+            (_, standing) => standing,
         };
         let observed = |key: &str| {
             let value = server.observed.as_ref().and_then(|observed| observed[key].as_str());

@@ -461,6 +461,9 @@ async fn labels_select_jobs_and_all_errors_of_a_webhook_are_reported_at_once() {
         .collect();
     assert_eq!(paths, ["/url", "/secret", "/types", "/labels"]);
     assert!(!refused.to_string().contains("pass@") && !refused.to_string().contains("short"), "{refused}");
+    let unknown = json!({ "url": "https://receiver.example/", "secret": "0123456789abcdef", "types": ["run.*", "run.outcom"] });
+    let refused = scene.admin.post("/api/v1/webhooks", &unknown).await.refused(400, "validation_error");
+    assert!(refused["message"].as_str().unwrap().contains("run.outcom"), "{refused}");
     scene.end().await;
 }
 

@@ -99,7 +99,7 @@ async fn a_server_is_deleted_with_its_ended_jobs_after_a_preview() {
     let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);
     let deleted = events["events"].as_array().unwrap().iter().find(|event| event["type"] == "server.deleted");
     assert_eq!(deleted.unwrap()["message"], "server GONE-1 deleted with 1 job");
-    let audit = scene.admin.get("/api/v1/audit?action=server.delete").await.expect(200);
+    let audit = scene.admin.get("/api/v1/audit?action=server.remove").await.expect(200);
     assert_eq!(audit["entries"][0]["target"], "server/GONE-1", "{audit}");
     scene.end().await;
 }

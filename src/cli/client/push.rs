@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
@@ -262,8 +262,13 @@ impl Client {
         let text = String::from_utf8_lossy(&body).into_owned();
         let document: Option<Value> = serde_json::from_slice(&body).ok();
         let first = document.as_ref().and_then(|body| body.pointer("/errors/0/message")?.as_str());
-        let body =
-            Value::String(first.map_or(text, |message| format!("the registry refused {what}: {message}")));
+        let body = match first {
+            Some(message) => {
+                let message = format!("the registry refused {what}: {message}");
+                json!({ "error": "registry", "message": message })
+            }
+            None => Value::String(text),
+        };
         Err(CliError::Refused { status: status.as_u16(), body })
     }
 }

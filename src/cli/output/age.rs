@@ -212,6 +212,7 @@ mod tests {
         assert_eq!("2h".parse(), Ok(ago(2 * HOUR)));
         assert_eq!("2d4h30m".parse(), Ok(ago(2 * DAY + 4 * HOUR + 30 * MINUTE)));
         assert_eq!("2023-11-14T22:13:20Z".parse(), Ok(Since::At(at(0))));
+        assert_eq!("2023-11-14".parse(), "2023-11-14T00:00:00Z".parse::<Since>());
         for wrong in ["", "2", "h", "2x", "0s", "-2h", "yesterday", "99999999999999999999d", "2h 3m"] {
             assert!(wrong.parse::<Since>().is_err(), "{wrong}");
         }

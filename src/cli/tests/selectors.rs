@@ -372,6 +372,8 @@ fn bios_settings_and_conditions_of_the_servers_of_a_filter_are_shown() {
     let bios = controller.shoal(&["server", "bios", "show", "-l", "rack=7", "boot"]).ends_with(0).out;
     assert!(bios.contains("XF-1") && bios.contains("XF-2") && bios.contains("BootMode"), "{bios}");
     assert!(!bios.contains("Turbo"), "{bios}");
+    let none = controller.shoal(&["server", "bios", "show", "XF-1", "Nope"]).ends_with(3);
+    assert!(none.err.contains("no attribute has a name with Nope"), "{}", none.err);
     let rows =
         controller.shoal(&["server", "bios", "show", "--serial-glob", "XF-*", "--json"]).ends_with(0).out;
     assert_eq!(rows.lines().count(), 2, "a document for each: {rows}");

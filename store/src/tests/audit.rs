@@ -178,6 +178,7 @@ async fn filters_select_by_actor_action_target_and_time() {
     assert_eq!(found(AuditFilter { action: text("test.change"), ..all_entries() }).await, [4, 3, 2, 1]);
     assert!(found(AuditFilter { action: text("test"), ..all_entries() }).await.is_empty());
     assert_eq!(found(AuditFilter { action: text("test.*"), limit: 2, ..all_entries() }).await, [4, 3]);
+    assert_eq!(found(AuditFilter { action: text("test.cha*"), limit: 1, ..all_entries() }).await, [4]);
     assert_eq!(found(AuditFilter { target: text("thing/bob"), ..all_entries() }).await, [2]);
     assert_eq!(
         found(AuditFilter { target: text("thing/*"), before: Some(3), ..all_entries() }).await,

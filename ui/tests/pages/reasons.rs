@@ -26,7 +26,8 @@ fn the_overview_says_what_keeps_queued_jobs_and_which_batches_have_stopped() {
     let blocked = |blocker: &str, jobs: u64| json!({ "blocker": blocker, "jobs": jobs, "since": since, "next_deadline": since });
     let page = overview(|overview| {
         overview["blocked"] = json!([blocked("maintenance", 3), blocked("place", 1)]);
-        overview["stopped_batches"] = json!([{ "batch_id": BATCH, "since": since, "failures": 2, "queued": 12 }]);
+        overview["stopped_batches"] =
+            json!([{ "batch_id": BATCH, "since": since, "failures": 2, "queued": 12 }]);
     });
     for part in [
         "queued: until the maintenance of their servers ends",
@@ -126,9 +127,15 @@ fn a_batch_that_stopped_at_its_canaries_says_so() {
 #[test]
 fn a_page_without_a_stream_says_as_of_when_it_is_and_the_response_to_a_form_has_no_way_to_read_it_again() {
     let batches = of(json!({ "batches": [] }));
-    for (stream, reads, stands) in [(None, true, true), (None, false, false), (Some("/events".to_owned()), true, false)] {
+    for (stream, reads, stands) in
+        [(None, true, true), (None, false, false), (Some("/events".to_owned()), true, false)]
+    {
         let frame = Frame { stream, reads, ..frame(CallerRole::Viewer) };
         let page = TableView::batches(frame, &batches).render().unwrap();
-        assert_eq!(page.contains("data-state=\"stands\" href=\"/ui/jobs\">As of 14:32 UTC"), stands, "{page}");
+        assert_eq!(
+            page.contains("data-state=\"stands\" href=\"/ui/jobs\">As of 14:32 UTC"),
+            stands,
+            "{page}"
+        );
     }
 }

@@ -75,7 +75,7 @@ const misplaced = page => page.evaluate(() => {
     const wide = scroll.scrollWidth - scroll.clientWidth;
     if (wide > 1) found.push(`a table is ${wide} px too wide: ${words(scroll)}`);
   }
-  for (const row of document.querySelectorAll('.scroll tr')) {
+  for (const row of document.querySelectorAll('.scroll tbody tr')) {
     const cells = [...row.children].map(cell => [cell, boxes(cell)]);
     cells.forEach(([cell, own], at) => {
       for (const [other, theirs] of cells.slice(at + 1)) {

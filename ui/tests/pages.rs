@@ -5,6 +5,8 @@
 mod changes;
 #[path = "pages/job.rs"]
 mod job_pages;
+#[path = "pages/reasons.rs"]
+mod reasons;
 #[path = "pages/webhooks.rs"]
 mod webhooks;
 

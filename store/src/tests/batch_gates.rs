@@ -231,3 +231,20 @@ async fn a_batch_that_stops_at_its_canary_hands_no_place_to_the_jobs_behind_it()
     kit.end(elsewhere, Outcome::Succeeded, at(8)).await;
     assert_eq!(claim_all(&kit, 9).await, [other]);
 }
+
+#[tokio::test]
+async fn the_overview_names_what_keeps_queued_jobs_and_the_batches_that_have_stopped() {
+    let kit = Kit::new();
+    let batch = batch(&kit, 0, Some(1)).await;
+    let first = job(&kit, "A", batch, false).await;
+    assert_eq!(claim_all(&kit, 2).await, [first]);
+    job(&kit, "B", batch, false).await;
+    fail(&kit, first, "the network is away", at(3)).await;
+    let overview = kit.store.overview(at(4)).await.unwrap();
+    let blocked: Vec<(&str, u64)> =
+        overview.blocked.iter().map(|group| (group.blocker.as_str(), group.jobs)).collect();
+    assert_eq!(blocked, [("batch-stopped", 1)]);
+    let stopped: Vec<(BatchId, u64)> =
+        overview.stopped.iter().map(|batch| (batch.id, batch.queued)).collect();
+    assert_eq!(stopped, [(batch, 1)]);
+}

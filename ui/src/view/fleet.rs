@@ -79,6 +79,8 @@ impl FormView {
             ),
             (0, false) => view.note(State::Queued, "Only jobs without an outcome can be cancelled."),
             (_, true) => view
+                .effect(State::Failed, WRITTEN_AGAIN)
+                .risky()
                 .effect(
                     State::Queued,
                     format!("A new batch with the requests of {count}; the former jobs are unchanged."),
@@ -178,7 +180,9 @@ impl FormView {
         .hidden("cause", cause.map_or("", |cause| cause.cause.as_str()))
         .hidden("expected", number.to_string())
         .hidden("key", key)
-        .effect(State::Queued, format!("A new batch with the requests of {count}; this batch is unchanged."));
+        .effect(State::Failed, WRITTEN_AGAIN)
+        .effect(State::Queued, format!("A new batch with the requests of {count}; this batch is unchanged."))
+        .risky();
         let view = match followed(left_out) {
             left_out if left_out.is_empty() => view,
             left_out => view.effect(State::Done, format!("{left_out}.")),
@@ -343,6 +347,10 @@ pub struct ImportForm {
     /// Labels as `key=value` words.
     pub labels: String,
 }
+
+/// What a retry of installations does to what their servers run.
+const WRITTEN_AGAIN: &str =
+    "Each host is forced off and its disk is written again: what is installed there now is lost.";
 
 /// Why failed jobs are left out of a retry; empty when there are none.
 pub(super) fn followed(jobs: u64) -> String {

@@ -112,3 +112,18 @@ fn holds_of_several_reasons_say_how_many_have_the_shown_one() {
     assert!(held(3).ends_with("the rack is being moved (3 of 40)"), "{}", held(3));
     assert!(held(40).ends_with("the rack is being moved"), "{}", held(40));
 }
+
+#[test]
+fn stopped_batches_and_what_keeps_queued_jobs_are_on_the_page() {
+    let (mut page, times) = (page(), Times { utc: false, now });
+    page.overview["stopped_batches"] =
+        json!([{"batch_id": "b-7", "since": "2026-01-02T09:30:00.000Z", "failures": 2, "queued": 12}]);
+    page.overview["blocked"] = json!([{"blocker": "maintenance", "jobs": 3, "since": "2026-01-02T09:30:00.000Z",
+                                       "next_deadline": "2026-01-02T10:25:00.000Z"}]);
+    let person = page.needs_a_person(times);
+    assert!(person.iter().any(|line| matches!(line, Line::Bad(text) if text.contains("12 queued") && text.contains("shoal batch continue b-7"))));
+    let waits = page.waits(times);
+    assert!(
+        waits.iter().any(|line| matches!(line, Line::Plain(text) if text.contains("queued: maintenance")))
+    );
+}

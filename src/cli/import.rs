@@ -277,8 +277,11 @@ impl ImportServers {
     }
 }
 
-/// The rows that can be read, and the others with their places among all, from 0, and why.
-fn numbered(rows: Vec<roster::ReadRow>) -> (Vec<Map<String, Value>>, Vec<(usize, String)>) {
+/// The rows that cannot be read, with their places among all, from 0, and why.
+type Unread = Vec<(usize, String)>;
+
+/// The rows that can be read, and the others.
+fn numbered(rows: Vec<roster::ReadRow>) -> (Vec<Map<String, Value>>, Unread) {
     let (mut read, mut unread) = (Vec::new(), Vec::new());
     for (place, row) in rows.into_iter().enumerate() {
         match row {
@@ -290,7 +293,7 @@ fn numbered(rows: Vec<roster::ReadRow>) -> (Vec<Map<String, Value>>, Vec<(usize,
 }
 
 /// Puts the rows of the file that cannot be read into the results, each at its place, and numbers all again.
-fn with_unread(all: &mut Map<String, Value>, unread: Vec<(usize, String)>) {
+fn with_unread(all: &mut Map<String, Value>, unread: Unread) {
     if unread.is_empty() {
         return;
     }

@@ -80,9 +80,6 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("shoal job finish JOB", By("tests/rescue.rs")),
     // Clients of the registry.
     ("oras push", By(".ci/oci")),
-    ("oras login", By("registry/tests/clients/login.rs")),
-    ("podman login", By("registry/tests/clients/login.rs")),
-    ("skopeo login", By("registry/tests/clients/login.rs")),
     (
         "mkdir -p /etc/containers",
         NameOnly("writes to the folders of the host; `tests/tls.rs` gives podman such a folder"),

@@ -408,7 +408,7 @@ async fn every_command_that_shows_something_has_the_json_of_its_sample() {
     for arguments in [["job", "list"], ["server", "list"], ["media", "list"], ["webhook", "list"]] {
         for format in ["yaml", "name"] {
             let ran = shoal(&scene.admin, &[&arguments[..], &["-o", format]].concat()).await;
-            assert!(ran.status.success() && !ran.stdout.is_empty(), "{arguments:?} -o {format}");
+            assert!(ran.status.success() && !ran.stdout.is_empty(), "{arguments:?} -o {format}: {ran:?}");
         }
     }
     let error = shoal(&scene.admin, &["server", "show", "NONE", "-o", "json"]).await;

@@ -38,7 +38,7 @@ async fn a_failed_job_explains_what_failed_and_what_to_do() {
     let why = scene.admin.explain(&id).await;
     assert_eq!((&why["condition"], &why["reason"]), (&json!("ended"), &json!("installer")));
     assert!(why["summary"].as_str().unwrap().contains(unit::PARTITION), "{why}");
-    assert!(why["next_action"].as_str().unwrap().contains("journal"), "{why}");
+    assert!(why["next_action"].as_str().unwrap().contains("shoal job log"), "{why}");
     scene.end().await;
 }
 

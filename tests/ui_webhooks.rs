@@ -21,7 +21,7 @@ async fn a_webhook_is_made_watched_and_its_dead_letter_is_sent_again() {
     let form = ann.get("/ui/webhooks/new").await;
     let short = [("url", receiver.url.as_str()), ("secret", "short-canary"), ("types", ""), ("labels", "")];
     let refused = post(&ann, "/ui/webhooks/new", &fields(&form, &["csrf"], &short)).await;
-    assert!(refused.status == 400 && refused.html.contains("<code>/secret</code>"), "{}", refused.html);
+    assert!(refused.status == 400 && refused.html.contains("<b>Secret:</b>"), "{}", refused.html);
     let entered = [("url", receiver.url.as_str()), ("secret", SECRET), ("types", ""), ("labels", "")];
     let made = post(&ann, "/ui/webhooks/new", &fields(&form, &["csrf"], &entered)).await;
     let page = made.leads_to().trim_end_matches("?done=webhook").to_owned();

@@ -105,6 +105,7 @@ pub const EVENT_TYPES: &[&str] = &[
     "report.contradiction",
     "report.disk",
     "report.failed",
+    "report.late",
     "report.media-unusable",
     "report.other-disk",
     "report.progress",

@@ -186,7 +186,9 @@ async fn a_machine_that_has_read_its_media_is_never_powered_off_for_another_way(
     scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
     reads_its_media(&scene, &id).await;
     scene.skip(READ_WITHIN);
-    let looked = |job: &Value| job["wait"]["reason"] == "report" && job["wait"]["poll_at"].is_null();
+    let looked = |job: &Value| {
+        job["wait"]["poll_at"].as_str().is_some_and(|at| at.parse::<model::Time>().unwrap() > scene.now())
+    };
     scene.wait_skipping(&id, "the look", looked).await;
     let machine = scene.bmc(SERIAL).snapshot();
     assert_eq!((machine.power_ons, machine.boots_from_media, machine.power), (1, 1, Power::On));

@@ -60,7 +60,7 @@ fn a_filter_is_previewed_and_acts_with_yes_only() {
         let before = posts(&controller).len();
         let ran = controller.shoal(&command).ends_with(0);
         assert!(ran.err.contains("add --yes, or --yes --expect 2"), "{command:?}: {}", ran.err);
-        controller.shoal(&[&command[..], &["--yes", "--expect", "3"]].concat()).ends_with(1);
+        controller.shoal(&[&command[..], &["--yes", "--expect", "3"]].concat()).ends_with(4);
         assert_eq!(posts(&controller).len(), before, "{command:?}");
         controller.shoal(&[&command[..], &["--yes", "--expect", "2"]].concat()).ends_with(0);
         assert_eq!(posts(&controller).len(), before + 1, "{command:?}");

@@ -141,7 +141,7 @@ fn a_job_is_shown_with_why_it_waits_or_failed() {
         "waits for webhook, since 2026-01-01T00:00:00.000Z, until 2026-01-01T02:00:00.000Z\n",
         "failure media: no bytes\n",
         "what to do look at the network\n",
-        "cleanup pending [\"eject\"]\n",
+        "cleanup pending eject\n",
         "redfish.mount done 1\n",
     ] {
         assert!(text.contains(part), "{part}is not in\n{text}");

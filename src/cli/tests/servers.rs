@@ -146,8 +146,8 @@ fn a_list_is_read_to_its_end_page_by_page() {
     let ran = controller.shoal(&["server", "list"]).ends_with(0);
     let lines: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0][0], "SERIAL");
-    assert_eq!(lines[1], ["XF-1", "https://192.0.2.7", "unseen"]);
-    assert_eq!(lines[2], ["XF-2", "unseen", "rack=7"]);
+    assert_eq!(lines[1], ["XF-1", "https://192.0.2.7", "?"]);
+    assert_eq!(lines[2], ["XF-2", "?", "rack=7"]);
     // This controller has no list of jobs: the servers are shown all the same.
     assert!(ran.err.contains("the jobs of the servers are not shown"), "{}", ran.err);
     let all = controller.shoal(&["server", "list", "--json"]).ends_with(0).json();
@@ -312,7 +312,7 @@ fn an_update_by_a_filter_is_a_preview_without_consent_and_goes_on_after_a_refusa
     assert!(ran.out.starts_with("update: 2 servers selected\nXF-1, XF-2\n"), "{}", ran.out);
     assert!(controller.seen().iter().all(|seen| seen.method == Method::GET));
 
-    let other = controller.shoal(&[&update[..], &["--yes", "--expect", "3"]].concat()).ends_with(1);
+    let other = controller.shoal(&[&update[..], &["--yes", "--expect", "3"]].concat()).ends_with(4);
     assert!(other.err.contains("selects 2 servers now and 3 were expected"), "{}", other.err);
     let ran = controller.shoal(&[&update[..], &["--yes"]].concat()).ends_with(1);
     assert_eq!(ran.out, "server XF-1 is at revision 4\n");
@@ -518,7 +518,7 @@ fn a_server_whose_jobs_are_not_known_is_not_called_free() {
         _ => (404, json!({ "error": "not_found", "message": "the end", "details": [] })),
     });
     let ran = controller.shoal(&["server", "list", "--watch"]).ends_with(3);
-    assert!(ran.err.contains("the controller stops; trying again"), "{}", ran.err);
+    assert!(ran.err.contains("the controller stops (503 stopping); trying again"), "{}", ran.err);
     assert!(ran.out.contains("free") && !ran.out.contains('?'), "{}", ran.out);
 }
 
@@ -549,7 +549,7 @@ fn a_watch_of_conditions_outlives_an_empty_selection_and_a_restart() {
         }
     });
     let ran = controller.shoal(&["server", "conditions", "-l", "site=a", "--watch"]).ends_with(5);
-    assert!(ran.err.contains("the controller stops; trying again"), "{}", ran.err);
+    assert!(ran.err.contains("the controller stops (503 stopping); trying again"), "{}", ran.err);
     let rows: Vec<&str> = ran.out.lines().filter(|line| line.contains("powerCycle")).collect();
     assert_eq!(rows.len(), 2, "{}", ran.out);
     assert!(rows[0].starts_with("XF-1") && rows[1].starts_with("XF-2"), "{}", ran.out);

@@ -92,7 +92,7 @@ const WALK: &[Sample] = &[
     ok("batch cancel", "batch cancel $WAITING"),
     ok("controller undrain", "controller undrain"),
     // Webhooks. Port 9 of this machine has no listener.
-    ok("webhook add", "webhook add http://127.0.0.1:9/in --secret-file $SECRET --type no.such"),
+    ok("webhook add", "webhook add http://127.0.0.1:9/in --secret-file $SECRET --type backup.damaged"),
     ok("webhook list", "webhook list"),
     ok("webhook show", "webhook show $HOOK"),
     Sample { command: "webhook test", arguments: "webhook test $HOOK", code: 1 },
@@ -111,9 +111,13 @@ const WALK: &[Sample] = &[
     ok("firmware set list", "firmware set list"),
     ok("firmware set show", "firmware set show spring"),
     ok("firmware set match", "firmware set match --vendor contoso --model M1"),
-    ok("firmware plan", "firmware plan CLI-1 --set spring"),
+    Sample { command: "firmware plan", arguments: "firmware plan CLI-1 --set spring", code: 1 },
     Sample { command: "firmware drift", arguments: "firmware drift CLI-1 --set spring", code: 7 },
-    ok("firmware install", "firmware install CLI-1 --set spring --dry-run"),
+    Sample {
+        command: "firmware install",
+        arguments: "firmware install CLI-1 --set spring --dry-run",
+        code: 1,
+    },
     ok("firmware history", "firmware history CLI-1"),
     // Accounts.
     ok("user add", "user add ann --role operator --password-file $SECRET"),
@@ -213,6 +217,8 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("recipe validate", "/errors", "the recipe is right"),
     ("registry delete", "/held_by", "no job holds it"),
     ("registry retain", "/tags", "the controller of the walk has no retention rules"),
+    ("top", "/overview/blocked", "no job is queued"),
+    ("top", "/overview/stopped_batches", "no batch has stopped"),
     ("secret list", "/secrets/0/former", "no key was rotated"),
     ("server bios set", "/parameters/boot_order", "none was given"),
     ("server inventory", "/out_of_band/firmware", "the simulated BMC lists none"),

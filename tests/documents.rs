@@ -79,6 +79,9 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("ssh ", By(".ci/vm/agent")),
     ("shoal job finish JOB", By("tests/rescue.rs")),
     // Clients of the registry.
+    ("printf %s \"$SHOAL_TOKEN\" | oras login", By("registry/tests/clients/login.rs")),
+    ("printf %s \"$SHOAL_TOKEN\" | podman login", By("registry/tests/clients/login.rs")),
+    ("printf %s \"$SHOAL_TOKEN\" | skopeo login", By("registry/tests/clients/login.rs")),
     ("oras push", By(".ci/oci")),
     (
         "mkdir -p /etc/containers",

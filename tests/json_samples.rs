@@ -77,7 +77,11 @@ const WALK: &[Sample] = &[
     ok("server restored", "server restored CLI-4"),
     ok("server power-cycle", "server power-cycle CLI-1 --dry-run"),
     ok("server reset-bmc", "server reset-bmc CLI-1 --dry-run"),
-    ok("server bios set", "server bios set CLI-1 BootMode=Uefi --dry-run"),
+    Sample {
+        command: "server bios set",
+        arguments: "server bios set CLI-1 BootMode=Uefi --dry-run",
+        code: 1,
+    },
     // Jobs that do not begin.
     ok("controller drain", "controller drain --reason upgrade"),
     ok("job create", "job create --server CLI-1 --recipe $RECIPE"),

@@ -30,10 +30,6 @@ pub(crate) fn manifests() -> BTreeMap<String, BTreeSet<String>> {
         folders.map(|folder| read(&root().join(folder).join("Cargo.toml"))).collect();
     texts.push(workspace);
     // A library may have another name than its package, which the code does not show.
-    let name_in = |text: &str, section: &str| {
-        let section = text.split(section).nth(1)?.split("\n[").next()?;
-        Some(section.split("name = \"").nth(1)?.split('"').next()?.to_owned())
-    };
     let name = |text: &str| name_in(text, "[lib]\n").or_else(|| name_in(text, "[package]\n")).unwrap();
     let names: BTreeSet<String> = texts.iter().map(|text| name(text)).collect();
     let uses = |text: &str| {
@@ -46,6 +42,12 @@ pub(crate) fn manifests() -> BTreeMap<String, BTreeSet<String>> {
             .collect()
     };
     texts.iter().map(|text| (name(text), uses(text))).collect()
+}
+
+/// The name that a section of a manifest gives.
+fn name_in(text: &str, section: &str) -> Option<String> {
+    let section = text.split(section).nth(1)?.split("\n[").next()?;
+    Some(section.split("name = \"").nth(1)?.split('"').next()?.to_owned())
 }
 
 /// The arrows as `docs/architecture.md` shows them: lines `name -> name name` in its first block of that form.
@@ -90,6 +92,75 @@ fn workflows_never_use_each_other_and_only_the_program_uses_the_laboratory() {
             );
         }
     }
+}
+
+/// What a manifest depends on outside its tests, under the names of the packages.
+fn linked_packages(manifest: &str, renamed: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut section = "";
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let linked = section.ends_with("dependencies]") && !section.contains("dev-dependencies");
+        let key = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        if linked && line.contains('=') && key.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            found.insert(renamed.get(key).cloned().unwrap_or_else(|| key.to_owned()));
+        }
+    }
+    found
+}
+
+/// The packages of a lock file that come from this repository, with the names of the packages that each depends on.
+fn locked(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let own = text.split("[[package]]\n").skip(1).filter(|package| !package.contains("\nsource = "));
+    own.map(|package| {
+        let name = package.split("name = \"").nth(1).unwrap().split('"').next().unwrap();
+        let used = package.split("dependencies = [").nth(1).unwrap_or_default();
+        let used = used.lines().filter_map(|line| line.trim().strip_prefix('"'));
+        let used = used.map(|entry| entry.split([' ', '"']).next().unwrap().to_owned()).collect();
+        (name.to_owned(), used)
+    })
+    .collect()
+}
+
+/// The fuzz targets are a workspace of their own, with a lock file that no build of this workspace writes: CI fetches what it
+/// names with `--locked` and ends when it is old.
+#[test]
+fn the_lock_file_of_the_fuzz_targets_names_what_the_crates_depend_on() {
+    let workspace = read(&root().join("Cargo.toml"));
+    let renamed: BTreeMap<String, String> = workspace
+        .lines()
+        .filter_map(|line| {
+            let package = line.split("package = \"").nth(1)?.split('"').next()?;
+            Some((line.split(' ').next()?.to_owned(), package.to_owned()))
+        })
+        .collect();
+    let locked = locked(&read(&root().join("fuzz/Cargo.lock")));
+    let mut compared = 0;
+    for manifest in tracked(&["toml"]).iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let text = read(manifest);
+        let Some(name) = name_in(&text, "[package]\n") else { continue };
+        if let Some(known) = locked.get(&name) {
+            compared += 1;
+            let linked = linked_packages(&text, &renamed);
+            assert_eq!(
+                known, &linked,
+                "left: fuzz/Cargo.lock, right: the manifest of {name}; run `cargo metadata` in fuzz"
+            );
+        }
+    }
+    assert_eq!(compared, locked.len(), "a package of fuzz/Cargo.lock has no manifest here");
+}
+
+#[test]
+fn a_dependency_for_tests_only_is_not_expected_in_another_lock_file() {
+    let manifest = "[package]\nname = \"a\"\n\n[dependencies]\nb.workspace = true\nc = { path = \"c\" }\n\n[target.'cfg(unix)'.dependencies]\nd = \"1\"\n\n[dev-dependencies]\ne = \"1\"\n\n[lints]\nworkspace = true\n";
+    let renamed = [("c".to_owned(), "see".to_owned())].into();
+    assert_eq!(linked_packages(manifest, &renamed).into_iter().collect::<Vec<_>>(), ["b", "d", "see"]);
+    let lock = "[[package]]\nname = \"a\"\nversion = \"1\"\ndependencies = [\n \"b\",\n \"d 1.2.0\",\n]\n\n[[package]]\nname = \"b\"\nsource = \"registry\"\n";
+    let expected = [("a".to_owned(), ["b".to_owned(), "d".to_owned()].into())].into();
+    assert_eq!(locked(lock), expected);
 }
 
 #[test]

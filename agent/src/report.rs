@@ -46,14 +46,16 @@ const CONFIRM_TIME: Duration = Duration::from_secs(600);
 const REFUSAL_TIME: Duration = Duration::from_secs(30);
 /// Maximum length of an error of the controller in bytes.
 const MAX_ERROR: u64 = 64 * 1024;
-/// Maximum length of `message` and `failed_step` in characters.
-const MAX_TEXT: usize = 256;
+/// Maximum length of `message` in characters, as the controller keeps it.
+const MAX_MESSAGE: usize = 1000;
+/// Maximum length of `failed_step` in characters.
+const MAX_STEP: usize = 256;
 /// Maximum length of the line of another disk in characters, and the number of such lines.
 const MAX_DISK: usize = 100;
 const MAX_MORE: usize = 6;
 /// Bytes of the log in a report. JSON can make two bytes of one, an inventory has up to 32 KiB, and the limit of the
 /// controller is 64 KiB for all.
-const LOG_BYTES: usize = 14 * 1024;
+const LOG_BYTES: usize = 12 * 1024;
 
 /// How the delivery of the final report ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -366,7 +368,8 @@ impl<'run> Reporter<'run> {
             Outcome::Success => ended("success"),
             Outcome::Failed { step, message } => {
                 let class = outcome::class(self.fault.get().copied(), step).failure_class();
-                let (failed_step, message) = (Some(bounded(step)), Some(bounded(message)));
+                let (failed_step, message) =
+                    (Some(bounded(step, MAX_STEP)), Some(bounded(message, MAX_MESSAGE)));
                 Body { failed_step, message, class: Some(class), ..ended("failed") }
             }
             // The run goes on: this report ends nothing.
@@ -478,8 +481,20 @@ fn is_refusal(status: u16) -> bool {
     !matches!(status, 200..=299 | 408 | 425 | 429) && status < 500
 }
 
-fn bounded(text: &str) -> String {
-    text.chars().take(MAX_TEXT).collect()
+/// Cuts a text to a number of characters by leaving out its middle: the beginning says what failed, and the end why.
+fn bounded(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return text.to_owned();
+    }
+    let head = most / 2;
+    let tail = most - head - 1;
+    let kept = |(index, letter)| match index {
+        _ if index < head || index >= count - tail => Some(letter),
+        _ if index == head => Some('…'),
+        _ => None,
+    };
+    text.chars().enumerate().filter_map(kept).collect()
 }
 
 #[cfg(test)]

@@ -217,8 +217,10 @@ fn on_disks(
 ) -> Result<(), Failure> {
     let lacks = |disks: &[DiskFacts]| plan::lacks_disk(task, disks, &machine.media);
     let all = settle::awaited(&machine.shown(), &lacks, machine.clock, machine.log);
+    // A refusal of all disks is looked at in the inventory of the server.
+    reporter.set_inventory((machine.inventory)());
     for disk in &all {
-        // A message has 256 characters; the log of a refusal shows every disk.
+        // A message is bounded; the log of a refusal shows every disk.
         machine.log.line(unit::SELECT_DISK, format!("this machine has {}", disk.shown()));
     }
     let (plan, mut disks) = choose(machine, found, reporter, task, &all)?;

@@ -21,7 +21,6 @@ mod error;
 mod error_code;
 #[cfg(test)]
 mod error_code_tests;
-mod event_types;
 mod events;
 mod extract;
 mod feed;
@@ -84,7 +83,6 @@ pub use backups::{
 };
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
-pub use event_types::{EVENT_TYPES, selects_an_event};
 pub use feed::Feed;
 pub use host::host_refusal;
 pub use media::MediaAccess;

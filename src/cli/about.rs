@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::client::Client;
-use super::error::CliError;
-use super::output::{Output, join, text};
 use api::Build;
+use client::connection::Client;
+use client::error::CliError;
+use client::output::{Output, join, text};
 
 /// The foreign crates in this program. A house test holds it to the lock file.
 const SBOM: &str = include_str!("../../golden/components.cdx.json");

@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::client::{Client, ConnectionArgs};
-use super::error::CliError;
-use super::exit::Exit;
-use super::output::plain;
 use super::settings_args::SettingsArgs;
 use access::accounts::AccountError;
+use client::connection::{Client, ConnectionArgs};
+use client::error::CliError;
+use client::exit::Exit;
+use client::output::plain;
 use controller::app::OfflineAccounts;
 use model::{Clock, SystemClock, Time, error_chain};
 use settings::Settings;

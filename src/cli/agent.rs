@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::error::CliError;
-use super::output::plain;
+use client::error::CliError;
+use client::output::plain;
 
 /// Arguments of `shoal agent`.
 #[derive(Args, Debug)]

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::client::{Client, ConnectionArgs};
-use super::error::CliError;
-use super::exit::Exit;
-use super::live::{Source, WatchArgs};
-use super::output::{Column, Output, Since, plain, text};
 use super::settings_args::SettingsArgs;
+use client::connection::{Client, ConnectionArgs};
+use client::error::CliError;
+use client::exit::Exit;
+use client::live::{Source, WatchArgs};
+use client::output::{Column, Output, Since, plain, text};
 use model::audit::KnownHead;
 use model::error_chain;
 use store::AuditFile;

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::backup_online::BackupCommand;
-use super::client_runtime;
-use super::error::CliError;
-use super::output::{Output, plain};
-use super::progress::{Direction, ProcessProgress};
+use client::backup_online::BackupCommand;
+use client::current_thread;
+use client::error::CliError;
+use client::output::{Output, plain};
+use client::progress::{Direction, ProcessProgress};
 use controller::app::backup::{self, BackupError, BackupSource, BackupSummary};
 use model::{Clock, SystemClock, error_chain};
 use settings::Settings;
@@ -73,7 +73,7 @@ pub(super) fn restore(
     if command.verify_only {
         let progress = ProcessProgress::new("verification", Direction::Read, None);
         let verified = progress.during(&mut *output.err, || {
-            Ok::<_, CliError>(client_runtime()?.block_on(Box::pin(command.backup.verify(settings))))
+            Ok::<_, CliError>(current_thread()?.block_on(Box::pin(command.backup.verify(settings))))
         })?;
         let (place, summary) = verified.map_err(|error| failed(&error))?;
         return match summary {
@@ -85,7 +85,7 @@ pub(super) fn restore(
     let progress = ProcessProgress::new("restore", Direction::Write, None);
     let restored = progress.during(&mut *output.err, || {
         let restore = Box::pin(command.backup.restore(settings, SystemClock.now()));
-        Ok::<_, CliError>(client_runtime()?.block_on(restore))
+        Ok::<_, CliError>(current_thread()?.block_on(restore))
     })?;
     let (place, summary) = restored.map_err(|error| failed(&error))?;
     show("restored", &place, &summary, output)?;

@@ -25,10 +25,10 @@ use controller::app::tls_options;
 use model::error_chain;
 use settings::Settings;
 
-use super::client;
-use super::error::CliError;
-use super::output::Output;
 use super::settings_args::SettingsArgs;
+use client::connection;
+use client::error::CliError;
+use client::output::Output;
 
 /// A command about the certificate authority.
 #[derive(Debug, Subcommand)]
@@ -99,7 +99,7 @@ async fn fetched(url: &str) -> Result<String, CliError> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
-    client::get_text(url, "ca.pem", tls).await
+    connection::get_text(url, "ca.pem", tls).await
 }
 
 /// A fingerprint without its prefix, colons and upper case.

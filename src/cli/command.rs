@@ -2,13 +2,12 @@
 
 use clap::Subcommand;
 
-use super::client::ConnectionArgs;
 use super::settings_args::SettingsArgs;
 use super::{
-    accounts, agent, audit, backup, batch, bmc, ca, config, controller, dashboards, doctor, event, firmware,
-    image, iso, job, log, maintenance, media, recipe, registry, secret, server, session, shell, support,
-    token, top, user, webhook, worker,
+    accounts, agent, audit, backup, ca, config, dashboards, doctor, iso, maintenance, recipe, registry,
+    secret, shell, token, user, worker,
 };
+use client::connection::ConnectionArgs;
 
 /// One command of the program.
 #[derive(Debug, Subcommand)]
@@ -18,69 +17,8 @@ pub(super) enum Command {
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(lab_worlds::Command),
-    /// Register, show, change and delete servers
-    Server {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<server::ServerCommand>,
-    },
-    /// Create, follow, explain and cancel jobs
-    Job {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<job::JobCommand>,
-    },
-    /// Create many jobs in one request and follow them
-    Batch {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<batch::BatchCommand>,
-    },
-    /// Show what needs a person, what runs and what waits, on one screen; q ends
-    Top {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(flatten)]
-        arguments: top::TopArgs,
-    },
-    /// List the event log: what happened to all jobs and servers
-    Event {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: event::EventCommand,
-    },
-    /// Show the boot and task images that are served, and what BMCs read of them
-    Media {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<media::MediaCommand>,
-    },
-    /// Manage outgoing webhooks
-    Webhook {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<webhook::WebhookCommand>,
-    },
-    /// Add, list and remove firmware files, and make sets of them
-    Firmware {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<firmware::FirmwareCommand>,
-    },
-    /// Check a BMC before the first job
-    Bmc {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<bmc::BmcCommand>,
-    },
+    #[command(flatten)]
+    Client(client::Command),
     /// Show version, build, features and database schema of a controller and of this program
     About {
         #[command(flatten)]
@@ -95,13 +33,6 @@ pub(super) enum Command {
         settings: Box<SettingsArgs>,
         #[command(subcommand)]
         command: ca::CaCommand,
-    },
-    /// Drain the controller, and release restored data
-    Controller {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: controller::ControllerCommand,
     },
     /// Manage the users of a controller
     User {
@@ -123,32 +54,6 @@ pub(super) enum Command {
         connection: ConnectionArgs,
         #[command(flatten)]
         arguments: Box<worker::WorkerArgs>,
-    },
-    /// List and end the logins of browsers
-    Session {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: session::SessionCommand,
-    },
-    /// Show who this client is for the controller, and what it may do
-    Whoami {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-    },
-    /// Write the state of a controller, without secrets, into an archive for a person who helps
-    SupportBundle {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(flatten)]
-        arguments: support::SupportArgs,
-    },
-    /// Show and change the log filter of a controller
-    Log {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: log::LogCommand,
     },
     /// Check this host for a controller: ports, network, disk, clock, files, limits, certificate
     Doctor {
@@ -184,13 +89,6 @@ pub(super) enum Command {
         connection: ConnectionArgs,
         #[command(subcommand)]
         command: registry::RegistryCommand,
-    },
-    /// Push images of whole disks (raw, qcow2, gzip, zstd) into the registry of a controller
-    Image {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: image::ImageCommand,
     },
     /// Back up the data directory into a new directory, also while the controller runs; or the backups that it makes itself
     Backup {

@@ -9,10 +9,10 @@ use controller::app::tls_options;
 use settings::descriptors::{self, DescriptorBudget};
 use settings::{DEFINITIONS, reference};
 
-use super::client::{Client, ConnectionArgs};
-use super::error::CliError;
-use super::output::{Output, plain, text};
 use super::settings_args::SettingsArgs;
+use client::connection::{Client, ConnectionArgs};
+use client::error::CliError;
+use client::output::{Output, plain, text};
 
 /// Commands for the settings.
 #[derive(Debug, Subcommand)]

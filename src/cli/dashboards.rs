@@ -8,8 +8,8 @@ use clap::Subcommand;
 use serde_json::json;
 use telemetry::observability::{ALERTS, DASHBOARD, SCRAPE};
 
-use super::error::CliError;
-use super::output::Output;
+use client::error::CliError;
+use client::output::Output;
 
 /// The files, by name.
 const FILES: [(&str, &str); 3] =

@@ -1,98 +1,48 @@
-//! The command line: one file per command.
+//! The command line: the commands for local files and data directories, one file per command. Commands that are clients of a running
+//! controller only are in the crate `client`, with the output and the errors of all.
 //!
 //! ```text
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! worker                        runs steps of a running controller here; its commands are clients of it
-//! server, job, batch, event, webhook,
-//! media, firmware, image, controller, about      clients of a running controller over HTTP; they never open its database
-//! bmc …                         a client of a running controller, or directly of a BMC
 //! user, token, secret           clients of a running controller; with --offline local, refused while a controller runs
 //! recipe, config, iso, openapi  local; `config show --online` is a client of a running controller
 //! doctor, dashboards            local
-//! maintenance                   local; `fetch` is a client of a mirror of the distribution
-//! registry …                    local, refused while a controller runs
+//! maintenance                   local; `fetch` is a client of a mirror of the distribution, `push` one of a running controller
+//! registry …                    local, refused while a controller runs; with --online a client of it
 //! ca                            local, or a client of a running controller
 //! backup                        a client of a running controller; with a directory local, also while a controller runs
 //! restore                       local, refused while a controller runs
+//! all others                    clients of a running controller: the crate `client`
 //! ```
 //!
-//! Invariants: data goes to standard output, all other text to standard error; `-o json` (`--json`) is the unchanged response
-//! of the controller, `-o yaml` the same as YAML; a pipe receives no colour and no cut cell; no command prompts; the exit code is one of the list in `shoal --help`. Control characters in text of a
-//! controller or a file are replaced before output.
+//! Invariants: `-o json` (`--json`) is the unchanged response of the controller, `-o yaml` the same as YAML; a pipe receives no colour
+//! and no cut cell; the exit code is one of the list in `shoal --help`.
 //!
 //! See docs/operating.md.
 
 mod about;
 mod accounts;
-mod addresses;
 mod agent;
 mod audit;
 mod backup;
-mod backup_online;
-mod batch;
-mod bios;
-mod bmc;
-mod bmc_password;
 mod ca;
-mod client;
 mod command;
-mod condition;
 mod config;
-mod controller;
 mod dashboards;
 mod doctor;
-mod error;
-mod event;
 mod examples;
-mod exit;
-mod filter;
-mod firmware;
-mod hardware;
-mod ids;
-mod image;
-mod import;
-mod input;
-mod inventory;
 mod iso;
-mod job;
-mod job_live;
-mod job_media;
-mod job_verbs;
-mod live;
-mod log;
-mod login;
 mod maintenance;
-mod many;
-mod media;
 mod openapi;
-mod output;
-mod plan_view;
-mod progress;
-mod ready;
 mod recipe;
 mod registry;
-mod registry_content;
-mod registry_online;
-mod repeat;
-mod restored;
 mod secret;
 mod serve;
-mod server;
-mod server_preview;
-mod session;
 mod settings_args;
 mod shell;
-mod silent;
-mod support;
-mod targets;
-mod timeline;
 mod token;
-mod top;
 mod user;
-mod watch;
-mod webhook;
-mod whoami;
 mod worker;
 
 use std::ffi::OsString;
@@ -102,13 +52,15 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use tokio::runtime::{Builder, Runtime};
+use client::connection::Client;
+use client::current_thread;
+use client::error::CliError;
+use client::exit::{self, Exit};
+use client::output::{Format, Output, Screen, Times, is_broken_pipe};
+use client::registry_online;
 
-use client::Client;
 use command::Command;
-use error::CliError;
 use examples::with_examples;
-use output::{Format, Output, Screen, Times, is_broken_pipe};
 
 /// The heading of the options that every command has.
 const COMMON: &str = "Common options";
@@ -174,7 +126,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version end with 0, wrong arguments with 2. A closed terminal is ignored.
             let _ = error.print();
-            return if error.use_stderr() { exit::Exit::Usage.into() } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }
     };
     // Not locked: `serve` writes its log from many threads.
@@ -203,108 +155,50 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Serve(settings) => return serve::run(&settings),
         #[cfg(feature = "lab")]
         Command::Lab(command) => return Ok(command.run(output.json)),
-        Command::Server { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(server::run(*command, &client, output)))
-        }
-        Command::Job { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(job::run(*command, &client, output)))
-        }
-        Command::Batch { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(batch::run(*command, &client, output)))
-        }
-        Command::Top { connection, arguments } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(top::run(arguments, &client, output)))
-        }
-        Command::Event { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(event::run(command, &client, output)))
-        }
-        Command::Media { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(media::run(*command, &client, output)))
-        }
-        Command::Webhook { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(webhook::run(*command, &client, output)))
-        }
-        Command::Firmware { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(firmware::run(*command, &client, output)))
-        }
-        Command::Bmc { connection, command } => {
-            return client_runtime()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
-        }
+        Command::Client(command) => return command.run(output),
         Command::About { sbom: true, .. } => about::sbom(output),
         Command::About { connection, sbom: false } => {
             let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(about::run(&client, output)))
+            current_thread()?.block_on(Box::pin(about::run(&client, output)))
         }
         Command::Ca { settings, command } => {
-            client_runtime()?.block_on(Box::pin(ca::run(command, *settings, output)))
-        }
-        Command::Controller { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(controller::run(command, &client, output)))
+            current_thread()?.block_on(Box::pin(ca::run(command, *settings, output)))
         }
         Command::User { place, command } => {
-            client_runtime()?.block_on(Box::pin(user::run(command, *place, output)))
+            current_thread()?.block_on(Box::pin(user::run(command, *place, output)))
         }
         Command::Token { place, command } => {
-            client_runtime()?.block_on(Box::pin(token::run(command, *place, output)))
+            current_thread()?.block_on(Box::pin(token::run(command, *place, output)))
         }
         Command::Worker { connection, mut arguments } => match arguments.command.take() {
             Some(command) => {
                 let client = Client::new(&connection)?;
-                client_runtime()?.block_on(Box::pin(worker::ask(command, &client, output)))
+                current_thread()?.block_on(Box::pin(worker::ask(command, &client, output)))
             }
             None => return worker::run(*arguments, &connection),
         },
-        Command::Session { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(session::run(command, &client, output)))
-        }
-        Command::Whoami { connection } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(whoami::run(&client, output))
-        }
-        Command::SupportBundle { connection, arguments } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(support::run(arguments, &client, output)))
-        }
-        Command::Log { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(log::run(command, &client, output)))
-        }
         Command::Doctor { settings, arguments } => return doctor::run(&arguments, *settings, output),
         Command::Dashboards(command) => dashboards::run(command, output),
         Command::Audit { settings, connection, command } => {
-            client_runtime()?.block_on(Box::pin(audit::run(command, *settings, connection, output)))
+            current_thread()?.block_on(Box::pin(audit::run(command, *settings, connection, output)))
         }
         Command::Secret { place, command } => {
-            client_runtime()?.block_on(Box::pin(secret::run(command, *place, output)))
+            current_thread()?.block_on(Box::pin(secret::run(command, *place, output)))
         }
         Command::Registry { settings, connection, command } => match command.online() {
             Some(ask) => {
                 let client = Client::new(&connection)?;
-                client_runtime()?.block_on(Box::pin(registry_online::run(ask, &client, output)))
+                current_thread()?.block_on(Box::pin(registry_online::run(ask, &client, output)))
             }
             None => {
                 let settings = settings.load()?;
-                client_runtime()?.block_on(Box::pin(registry::run(command, settings, output)))
+                current_thread()?.block_on(Box::pin(registry::run(command, settings, output)))
             }
         },
-        Command::Image { connection, command } => {
-            let client = Client::new(&connection)?;
-            client_runtime()?.block_on(Box::pin(image::run(command, &client, output)))
-        }
         Command::Backup { settings, connection, mut command } => match command.command.take() {
             Some(command) => {
                 let client = Client::new(&connection)?;
-                client_runtime()?.block_on(Box::pin(backup_online::run(command, &client, output)))
+                current_thread()?.block_on(Box::pin(client::backup_online::run(command, &client, output)))
             }
             None => backup::back_up(*command, &settings.load()?, output),
         },
@@ -313,7 +207,7 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Config(command) => match command.online() {
             Some(connection) => {
                 let client = Client::new(connection)?;
-                client_runtime()?.block_on(config::show_online(&client, output))
+                current_thread()?.block_on(config::show_online(&client, output))
             }
             None => config::run(command, output),
         },
@@ -341,17 +235,6 @@ fn report(error: &CliError, output: &mut Output<'_>) -> ExitCode {
         }
     }
     error.exit().into()
-}
-
-/// The single-threaded runtime of a command that is a client of one controller.
-fn client_runtime() -> Result<Runtime, CliError> {
-    Builder::new_current_thread().enable_all().build().map_err(|error| no_runtime(&error))
-}
-
-fn no_runtime(error: &io::Error) -> CliError {
-    CliError::failed(format!(
-        "cannot start the asynchronous runtime: {error}; check the limits of threads and memory"
-    ))
 }
 
 /// The names of the commands.

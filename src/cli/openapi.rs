@@ -1,7 +1,7 @@
 //! `shoal openapi`: the OpenAPI document of the API, without a controller.
 
-use super::error::CliError;
-use super::output::{Format, Output};
+use client::error::CliError;
+use client::output::{Format, Output};
 
 /// Prints the bytes that a controller of this version serves at `/openapi.json`.
 pub(super) fn run(output: &mut Output<'_>) -> Result<(), CliError> {

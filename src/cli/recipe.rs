@@ -7,9 +7,9 @@ use serde_json::json;
 
 use recipe::{MAX_RECIPE_BYTES, RecipeSchemas};
 
-use super::error::CliError;
-use super::input;
-use super::output::{Output, plain};
+use client::error::CliError;
+use client::input;
+use client::output::{Output, plain};
 
 /// Commands for recipes.
 #[derive(Debug, Subcommand)]

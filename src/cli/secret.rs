@@ -8,10 +8,10 @@ use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
 use super::accounts::{PlaceArgs, document, now};
-use super::client::Client;
-use super::error::CliError;
-use super::live::{Source, WatchArgs};
-use super::output::{Output, plain, text};
+use client::connection::Client;
+use client::error::CliError;
+use client::live::{Source, WatchArgs};
+use client::output::{Output, plain, text};
 use controller::app::OfflineSecrets;
 use keys::{RotateError, SecretName};
 use model::{Time, error_chain};

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::CliError;
-use super::exit::Exit;
 use super::settings_args::SettingsArgs;
+use client::error::CliError;
+use client::exit::Exit;
 use controller::app::{
     self, InheritedSockets, ProcessSignal, ProcessSignals, RunningController, ServiceManager,
 };
@@ -42,7 +42,7 @@ pub(super) fn run(args: &SettingsArgs) -> Result<ExitCode, CliError> {
     };
     telemetry::log_panics();
     let runtime =
-        Builder::new_multi_thread().enable_all().build().map_err(|error| super::no_runtime(&error))?;
+        Builder::new_multi_thread().enable_all().build().map_err(|error| client::no_runtime(&error))?;
     let code = runtime.block_on(Box::pin(serve(args, settings, &logs)));
     runtime.shutdown_timeout(BLOCKED);
     Ok(code)

@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
 use settings::{DEFINITIONS, Definition, SettingKind, Settings, Sources};
 
-use super::error::CliError;
+use client::error::CliError;
 
 /// The id of `--config` among the arguments.
 const CONFIG: &str = "config-file";

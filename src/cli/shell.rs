@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
-use super::error::CliError;
-use super::output::Output;
+use client::error::CliError;
+use client::output::Output;
 
 /// A shell with completions.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -9,12 +9,12 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
-use super::error::CliError;
-use super::live::{Source, WatchArgs};
-use super::output::{Format, Output, items, labels, text};
 use access::accounts::{NewToken, TokenView};
 use access::audit::AuditAction;
 use access::auth::Role;
+use client::error::CliError;
+use client::live::{Source, WatchArgs};
+use client::output::{Format, Output, items, labels, text};
 use model::Time;
 
 /// What ends the refusal of a token of restored data.
@@ -62,7 +62,7 @@ pub(super) struct CreateToken {
     #[arg(long, value_name = "ROLE")]
     role: TokenRole,
     /// Only servers with this label, and their jobs; may be given more than once
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = super::server::label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = client::label)]
     labels: Vec<(String, String)>,
     /// What the token may do in the registry, such as pull,push:os-images/**; may be given more than once
     #[arg(long = "registry", value_name = "ACTIONS:REPOSITORIES")]

@@ -8,13 +8,13 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
-use super::error::CliError;
-use super::input;
-use super::live::{Source, WatchArgs};
-use super::output::{Output, text};
 use access::accounts::{ChangedUser, NewUser};
 use access::audit::AuditAction;
 use access::auth::Role;
+use client::error::CliError;
+use client::input;
+use client::live::{Source, WatchArgs};
+use client::output::{Output, text};
 
 /// What ends the refusal of a user of restored data.
 const CONFIRMED: &str = "confirmed, because the data was restored: shoal user confirm";

@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
 use super::accounts::now;
-use super::client::{Client, ConnectionArgs, tls_of};
-use super::error::CliError;
-use super::exit::Exit;
-use super::live::{Source, WatchArgs};
-use super::output::{Format, Output, text};
 use super::token::{Expiry, expiry};
+use client::connection::{Client, ConnectionArgs, tls_of};
+use client::error::CliError;
+use client::exit::Exit;
+use client::live::{Source, WatchArgs};
+use client::output::{Format, Output, text};
 use controller::app::ProcessSignals;
 use model::error_chain;
 use settings::{LogFormat, read_credentials};
@@ -123,9 +123,10 @@ fn host_name() -> String {
 /// Runs a worker and returns its exit code.
 pub(super) fn run(arguments: WorkerArgs, connection: &ConnectionArgs) -> Result<ExitCode, CliError> {
     let url = arguments.controller.clone().unwrap_or_else(|| connection.url.clone());
-    let connection = ConnectionArgs { url, ..connection.clone() };
+    let mut connection = connection.clone();
+    connection.url = url;
     let (controller, tls) = tls_of(&connection)?;
-    let token = connection.login.token()?.ok_or_else(|| {
+    let token = connection.token()?.ok_or_else(|| {
         CliError::Usage(
             "a worker needs its token: --token env:NAME or file:PATH, or SHOAL_TOKEN; `shoal worker token create` makes one"
                 .to_owned(),
@@ -155,7 +156,7 @@ pub(super) fn run(arguments: WorkerArgs, connection: &ConnectionArgs) -> Result<
     })?;
     telemetry::log_panics();
     let runtime =
-        Builder::new_multi_thread().enable_all().build().map_err(|error| super::no_runtime(&error))?;
+        Builder::new_multi_thread().enable_all().build().map_err(|error| client::no_runtime(&error))?;
     let ended = runtime.block_on(until_stopped(options));
     runtime.shutdown_timeout(BLOCKED);
     match ended {

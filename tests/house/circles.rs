@@ -73,7 +73,7 @@ fn uses_of_the_workspace() -> Uses {
 /// The circles that stay: opening one would cut one thing into two.
 const NATURAL: [&[&str]; 9] = [
     // The commands of a job have its verbs, and a retry follows the job that it made as `job watch` does.
-    &["src/cli/job.rs", "src/cli/job_verbs.rs"],
+    &["client/src/job.rs", "client/src/job_verbs.rs"],
     // A setting is defined with the parser of its kind of value, and a parser reports the kind in its errors.
     &["settings/src/definition.rs", "settings/src/values.rs"],
     // Settings are loaded by the table, the table makes the settings from what was loaded, the rules compare what was loaded.

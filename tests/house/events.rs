@@ -96,10 +96,10 @@ fn the_list_of_events_is_that_of_the_code() {
     let wrong = differences(&types, &documented);
     assert!(wrong.is_empty(), "docs/events.md:\n{}", wrong.join("\n"));
     // What a filter of events accepts.
-    let listed = read(&root().join("api/src/event_types.rs"));
+    let listed = read(&root().join("model/src/event_types.rs"));
     let listed: BTreeSet<&str> =
         listed.lines().filter_map(|line| line.strip_prefix("    \"")?.strip_suffix("\",")).collect();
-    assert_eq!(listed, documented.keys().map(String::as_str).collect(), "api/src/event_types.rs");
+    assert_eq!(listed, documented.keys().map(String::as_str).collect(), "model/src/event_types.rs");
 }
 
 #[test]

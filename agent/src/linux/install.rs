@@ -133,14 +133,16 @@ impl<'run> Installation<'run> {
                 return Ok(());
             }
         };
-        // The volumes of the chosen disks end with this installation.
-        let is_chosen = |volume: &str| {
-            let name = volume.strip_prefix("/dev/").unwrap_or(volume);
-            self.disks.iter().any(|disk| name == disk.name || is_partition_of(name, &disk.name))
+        // The volumes of the chosen disks end with this installation. A volume without a device is one that a group misses: no group
+        // of it is started, and there is no disk to erase.
+        let is_other = |volume: &str| {
+            volume.strip_prefix("/dev/").is_some_and(|name| {
+                !self.disks.iter().any(|disk| name == disk.name || is_partition_of(name, &disk.name))
+            })
         };
         let volumes = found.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
         let others: Vec<&str> =
-            volumes.filter(|(volume, _)| !is_chosen(volume)).map(|(_, group)| group.trim()).collect();
+            volumes.filter(|(volume, _)| is_other(volume)).map(|(_, group)| group.trim()).collect();
         match self.layout.groups.iter().find(|group| others.contains(&group.name.as_str())) {
             None => Ok(()),
             Some(group) => Err(format!(

@@ -6,7 +6,10 @@ fn job() -> Job {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed { step: "partition.service".to_owned(), message: "x".repeat(1000) }
+    Outcome::Failed {
+        step: "partition.service".to_owned(),
+        message: format!("sda: {}no space", "x".repeat(1000)),
+    }
 }
 
 #[test]
@@ -20,7 +23,9 @@ fn a_report_is_repeated_with_growing_pauses_until_it_is_acknowledged() {
     let sent = http.bodies();
     assert!(sent.iter().all(|body| body["delivery_id"] == sent[0]["delivery_id"]));
     assert_eq!(sent[0]["failed_step"], "partition.service");
-    assert_eq!(sent[0]["message"].as_str().unwrap().len(), 256);
+    let message = sent[0]["message"].as_str().unwrap();
+    assert_eq!(message.chars().count(), 1000);
+    assert!(message.starts_with("sda") && message.ends_with("no space"), "{message}");
     assert_eq!(sent[0]["class"], "installer");
     assert!(
         http.requests()

@@ -538,6 +538,18 @@ fn a_secure_erase_leaves_zeros_on_one_disk_and_reports_how_and_what_is_not_prove
 }
 
 #[test]
+fn a_refused_choice_of_the_disk_reports_the_inventory_of_the_machine() {
+    let room = Room::new(&[14, 14]);
+    let http = controller(bootable_image(4 * MIB, 512), "application/octet-stream");
+    let recipe = json!({
+        "task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "disk_hints": {"min_bytes": 1},
+    });
+    assert_eq!(step(&room.run(&http, &recipe)).0, "select-disk.service");
+    let last: serde_json::Value = serde_json::from_slice(&http.requests().last().unwrap().body).unwrap();
+    assert_eq!((&last["status"], &last["inventory"]["boot_mode"]), (&json!("failed"), &json!("bios")));
+}
+
+#[test]
 fn an_inventory_is_in_the_final_report_and_writes_nothing() {
     let room = Room::new(&[14]);
     let http = controller(Vec::new(), "application/octet-stream");

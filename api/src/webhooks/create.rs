@@ -14,12 +14,11 @@ use url::Url;
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
-use super::super::event_types::selects_an_event;
 use super::super::extract::{CanAdminister, JsonBody};
 use super::super::request_audit;
 use super::view::WebhookView;
 use media::AddressPolicy;
-use model::{NewEvent, Webhook, WebhookFilter, WebhookId};
+use model::{NewEvent, Webhook, WebhookFilter, WebhookId, selects_an_event};
 use store::WebhookCounts;
 
 /// The maximum of webhooks of a controller; each has its own dispatcher task.

@@ -22,10 +22,10 @@ use serde_json::json;
 use settings::Settings;
 use settings::descriptors::{self, DescriptorBudget};
 
-use super::error::CliError;
-use super::exit::Exit;
-use super::output::{Output, plain};
 use super::settings_args::SettingsArgs;
+use client::error::CliError;
+use client::exit::Exit;
+use client::output::{Output, plain};
 use finding::{Finding, State};
 
 /// Arguments of `shoal doctor`.

@@ -9,10 +9,10 @@ use iso9660::{
 };
 use serde_json::json;
 
-use super::super::error::CliError;
-use super::super::input;
-use super::super::output::{Output, plain};
 use super::write;
+use client::error::CliError;
+use client::input;
+use client::output::{Output, plain};
 
 /// 2000-01-01 00:00:00 UTC. A constant, so that the bytes of an image do not depend on a clock.
 const EPOCH: i64 = 946_684_800;

@@ -6,8 +6,8 @@ use clap::Args;
 use iso9660::{CheckOptions, Severity};
 use serde_json::{Value, json};
 
-use super::super::error::CliError;
-use super::super::output::{Output, counted, plain};
+use client::error::CliError;
+use client::output::{Output, counted, plain};
 
 /// Arguments of `shoal iso check`.
 #[derive(Args, Debug)]

@@ -7,9 +7,9 @@ use clap::Args;
 use iso9660::{ExtractError, ExtractEvent, ExtractOptions};
 use serde_json::json;
 
-use super::super::error::CliError;
-use super::super::output::{Output, plain};
 use super::TreeArgs;
+use client::error::CliError;
+use client::output::{Output, plain};
 
 /// The interval of progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::super::error::CliError;
-use super::super::output::{Format, Output, plain, yaml};
 use super::{TreeArgs, failed};
+use client::error::CliError;
+use client::output::{Format, Output, plain, yaml};
 
 /// The buffer size of a copy, in bytes.
 const BUFFER_SIZE: usize = 64 << 10;

@@ -14,9 +14,9 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use iso9660::{FileSource, Image, Namespace, ReadError, ReadLimits, escape_name};
 
-use super::error::CliError;
-use super::exit::Exit;
-use super::output::{Output, plain};
+use client::error::CliError;
+use client::exit::Exit;
+use client::output::{Output, plain};
 
 /// Writes a planned image to a file, with its SHA-256.
 pub(super) fn write_image(

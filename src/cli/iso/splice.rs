@@ -7,9 +7,9 @@ use clap::Args;
 use iso9660::{Content, ExistingDirectory, FileSource, SpliceOptions};
 use serde_json::{Value, json};
 
-use super::super::error::CliError;
-use super::super::output::{Output, plain};
 use super::write;
+use client::error::CliError;
+use client::output::{Output, plain};
 
 /// Arguments of `shoal iso splice`.
 #[derive(Args, Debug)]

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use iso9660::ImagePlan;
 use sha2::{Digest, Sha256};
 
-use super::super::error::CliError;
-use super::super::output::Output;
-use super::super::progress::Progress;
+use client::error::CliError;
+use client::output::Output;
+use client::progress::Progress;
 
 /// The size and digest of a written image.
 pub(in crate::cli) struct Written {

@@ -7,12 +7,12 @@ use maintenance::{ImageProfile, Inputs, KernelSource};
 use serde_json::json;
 
 use super::super::agent::agent_or_default;
-use super::super::client::{Client, ConnectionArgs};
-use super::super::error::CliError;
 use super::super::iso;
-use super::super::output::{Output, plain};
 use super::failed;
 use super::push::{TaggedName, push_file, push_plan, show, tagged};
+use client::connection::{Client, ConnectionArgs};
+use client::error::CliError;
+use client::output::{Output, plain};
 
 /// Arguments of `shoal maintenance build`.
 #[derive(Args, Debug)]

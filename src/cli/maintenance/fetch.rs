@@ -7,11 +7,11 @@ use maintenance::fetch::{self, Archive, Mirror};
 use serde_json::json;
 use url::Url;
 
-use super::super::client;
-use super::super::error::CliError;
-use super::super::input;
-use super::super::output::{Output, plain};
 use super::failed;
+use client::connection;
+use client::error::CliError;
+use client::input;
+use client::output::{Output, plain};
 
 const MOST_KEYRING_BYTES: usize = 4 << 20;
 const MOST_CERTIFICATES_BYTES: usize = 4 << 20;
@@ -74,8 +74,8 @@ impl FetchArgs {
             Archive { url: self.mirror.clone(), suite: self.suite.clone() },
             Archive { url: self.security.clone(), suite: format!("{}-security", self.suite) },
         ];
-        let mirror = Mirror::new(client::for_downloads(&pem)?, archives);
-        let runtime = super::super::client_runtime()?;
+        let mirror = Mirror::new(connection::for_downloads(&pem)?, archives);
+        let runtime = client::current_thread()?;
         let packages = runtime
             .block_on(fetch::choose(&mirror, &keyring, self.firmware, &mut |text| output.note(plain(text))))
             .map_err(failed)?;

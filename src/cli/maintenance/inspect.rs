@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::super::error::CliError;
-use super::super::output::{Output, plain};
 use super::failed;
+use client::error::CliError;
+use client::output::{Output, plain};
 
 /// Shows the record of an image.
 pub(super) fn run(image: &Path, output: &mut Output<'_>) -> Result<(), CliError> {

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use maintenance::Error;
 
-use super::error::CliError;
-use super::output::{Output, plain};
+use client::error::CliError;
+use client::output::{Output, plain};
 
 /// Commands for the image of the maintenance OS.
 #[derive(Debug, Subcommand)]

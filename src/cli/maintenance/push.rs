@@ -25,11 +25,11 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::super::client::{Client, ConnectionArgs};
-use super::super::client_runtime;
-use super::super::error::CliError;
-use super::super::output::Output;
-use super::super::progress::Progress;
+use client::connection::{Client, ConnectionArgs};
+use client::current_thread;
+use client::error::CliError;
+use client::output::Output;
+use client::progress::Progress;
 
 const PIECE: usize = 256 << 10;
 /// The pieces that wait for the connection.
@@ -75,7 +75,7 @@ impl PushArgs {
         let (sha256, bytes) = hashed(&self.image, output)?;
         // An image of another maker has no record.
         let record = maintenance::inspect(&self.image).ok();
-        let pushed = client_runtime()?.block_on(async {
+        let pushed = current_thread()?.block_on(async {
             let blob = (format!("sha256:{sha256}"), bytes);
             client.push_blob(&self.name.repository, &self.image, (&blob.0, blob.1), output).await?;
             named(&self.name, (&sha256, bytes), record.as_ref(), &client).await
@@ -95,7 +95,7 @@ pub(super) fn push_file(
     (name, client): (&TaggedName, &Client),
     output: &mut Output<'_>,
 ) -> Result<Value, CliError> {
-    client_runtime()?.block_on(async {
+    current_thread()?.block_on(async {
         let digest = format!("sha256:{sha256}");
         client.push_blob(&name.repository, path, (&digest, bytes), output).await?;
         named(name, (sha256, bytes), Some(record), client).await
@@ -112,7 +112,7 @@ pub(super) fn push_plan(
     let total = plan.len();
     let done = Arc::new(AtomicU64::new(0));
     let mut progress = Progress::new("pushing the image", Some(total));
-    client_runtime()?.block_on(async {
+    current_thread()?.block_on(async {
         let (sender, pieces) = mpsc::channel(PIECES);
         let counter = Arc::clone(&done);
         let worker = spawn_blocking(move || {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
-use super::super::exit::Exit;
 use super::super::{Cli, Command};
 use super::{refused, shoal};
+use client::exit::Exit;
 use settings::DEFINITIONS;
 
 #[test]

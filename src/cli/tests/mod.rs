@@ -39,8 +39,8 @@ use clap::Parser;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::output::{Output, Screen};
 use super::{Cli, dispatch, report};
+use client::output::{Output, Screen};
 
 /// Output and exit code of a command.
 pub(super) struct Ran {

@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::client::{Client, ConnectionArgs};
-use super::super::error::CliError;
-use super::super::job::watch_to_the_end;
-use super::super::login::LoginArgs;
-use super::super::output::{Format, Output};
-use super::super::watch::PollInterval;
 use super::Controller;
+use client::error::CliError;
+use client::output::{Format, Output};
+use client::test_kit::{PollInterval, watch_to_the_end};
 
 const QUICK: PollInterval = PollInterval {
     shortest: Duration::from_millis(1),
@@ -22,9 +19,7 @@ const QUICK: PollInterval = PollInterval {
 
 /// Watches job `j-1` without long pauses.
 fn watch(controller: &Controller, json: bool) -> (Result<(), CliError>, String, String) {
-    let connection =
-        ConnectionArgs { url: controller.url.clone(), login: LoginArgs::default(), ca_file: None };
-    let client = Client::new(&connection).unwrap();
+    let client = client::test_kit::client(&controller.url).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let format = if json { Format::Json } else { Format::Text };
     let mut output = Output::new(&mut out, &mut err, format);

@@ -207,8 +207,8 @@ fn a_volume_group_of_another_disk_with_the_same_name_is_refused_before_the_first
     let (step, message) = failure(room.run(&controller(layers()), &host, &mirror(), &Cut::never()));
     assert!(step == "partition.service" && message.contains("volume group vg0 too"), "{step}: {message}");
     room.assert_untouched(0);
-    // Two other names, and what is on a disk that is written.
-    let groups = "  /dev/sdx2 vg0-old\n  /dev/sdx3 vg00\n  /dev/sda2 vg0\n  /dev/sdb vg0\n";
+    // Two other names, what is on a disk that is written, and a member that is gone with its disk.
+    let groups = "  /dev/sdx2 vg0-old\n  /dev/sdx3 vg00\n  /dev/sda2 vg0\n  /dev/sdb vg0\n  [unknown] vg0\n";
     let host = FakeHost { groups, ..FakeHost::new(true) };
     assert_eq!(room.run(&controller(layers()), &host, &mirror(), &Cut::never()), Outcome::Success);
 }

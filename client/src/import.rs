@@ -1,0 +1,451 @@
+//! `shoal server import`: registers many servers from a table, a JSON document or the answers of BMCs in a range of addresses.
+//!
+//! ```text
+//!  CSV  --header--> fields --+
+//!  JSON --rows------> fields +--> rows --preview--> a result per row --(--yes)--> registered, a result per row
+//!  range --probes--> serial -+        (the controller checks; nothing is written)
+//! ```
+//!
+//! Invariants: without `--yes` nothing is written; a second run registers nothing twice; a password comes from a file, from standard
+//! input, from the environment or from a column of the table, never from an argument, and is in no output.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use futures_util::{StreamExt, stream};
+use reqwest::header::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+
+use super::addresses;
+use super::bmc_password::{PasswordArgs, optional_password_from_variable};
+use super::connection::Client;
+use super::error::CliError;
+use super::filter::label;
+use super::input;
+use super::output::{Column, Format, Output, counted, join, text};
+use bmc::probe::direct::{self, DirectTarget};
+use model::{Clock, SystemClock};
+
+/// The longest file of servers, in bytes: the default request limit of a controller.
+const MAX_FILE_BYTES: usize = 8 << 20;
+/// The rows of one request.
+const MAX_ROWS: usize = 5000;
+/// The result of an address of a range at which nothing responded.
+const SILENT: &str = "silent";
+/// The result of a BMC of a range that could not be read, such as one that refused the password.
+const FAILED: &str = "failed";
+/// The maximum of refused and of other rows that are shown as text.
+const SHOWN: usize = 200;
+
+/// Arguments of `shoal server import`.
+#[derive(Args, Debug)]
+pub(super) struct ImportServers {
+    /// A table with a header (.csv) or a JSON document (.json): a list of servers, or {"rows": [...]}
+    #[arg(value_name = "FILE", conflicts_with = "range")]
+    file: Option<PathBuf>,
+    /// Probe each address of this range and import the BMCs that respond: 10.0.0.0/24 or 10.0.0.10-10.0.0.20
+    #[arg(long, value_name = "RANGE")]
+    range: Option<String>,
+    /// The port of the BMCs of the range [default: 443, or 80 with --http]
+    #[arg(long, value_name = "PORT", requires = "range")]
+    port: Option<u16>,
+    /// The BMCs of the range speak plain HTTP, as `shoal sim` does: the password is sent readably
+    #[arg(long, requires = "range")]
+    http: bool,
+    /// How many addresses are probed at the same time
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    probes: u16,
+    /// The column of a field, where its header has another name; may be given more than once
+    #[arg(long = "map", value_name = "FIELD=HEADER", value_parser = label)]
+    map: Vec<(String, String)>,
+    /// A label of every row that has no such label; may be given more than once
+    #[arg(long = "label", short = 'l', value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// The user of the BMC of every row without one
+    #[arg(long, value_name = "NAME", env = "SHOAL_BMC_USER")]
+    bmc_user: Option<String>,
+    #[command(flatten)]
+    password: PasswordArgs,
+    /// Register the servers; without it only a preview is shown
+    #[arg(long)]
+    yes: bool,
+}
+
+impl ImportServers {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let password = match self.password.read()? {
+            Some(password) => Some(password),
+            None => optional_password_from_variable(),
+        };
+        let (mut without, mut unread) = (Vec::new(), Vec::new());
+        let mut rows = match (&self.file, &self.range) {
+            (Some(file), _) => {
+                let (rows, wrong) = numbered(self.file_rows(file)?);
+                unread = wrong;
+                rows
+            }
+            (None, Some(range)) => {
+                let probed = self.probed_rows(range, password.as_ref(), output).await?;
+                without = probed.without;
+                probed.rows
+            }
+            (None, None) => return Err(CliError::Usage("give a FILE or --range".to_owned())),
+        };
+        for row in &mut rows {
+            self.complete(row, password.as_ref());
+        }
+        let mut all = Map::new();
+        if rows.is_empty() && unread.is_empty() {
+            if self.range.is_some() {
+                self.show(&with_probes(all, without), output)?;
+            }
+            return Err(CliError::failed("there is no server to import"));
+        }
+        for chunk in rows.chunks(MAX_ROWS) {
+            let query = [("dry_run", (!self.yes).to_string())];
+            let body = json!({ "rows": chunk });
+            let page = client.post_query(&["server-imports"], &query, &body, HeaderMap::new()).await?.body;
+            add(&mut all, page, chunk);
+        }
+        all.entry("dry_run").or_insert(json!(!self.yes));
+        with_unread(&mut all, unread);
+        let all = match self.range {
+            Some(_) => with_probes(all, without),
+            None => Value::Object(all),
+        };
+        self.show(&all, output)
+    }
+
+    /// The rows of a file.
+    fn file_rows(&self, path: &Path) -> Result<Vec<roster::ReadRow>, CliError> {
+        let failed = |why: String| CliError::failed(format!("{}: {why}", path.display()));
+        let bytes = input::read(path, MAX_FILE_BYTES)?;
+        let text = String::from_utf8(bytes).map_err(|_| failed("the file is not UTF-8 text".to_owned()))?;
+        let is_json = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"))
+            || roster::is_json(&text);
+        if is_json { roster::of_json(&text) } else { roster::of_table(&text, &self.map) }.map_err(failed)
+    }
+
+    /// Values of the command for a row that does not have them.
+    fn complete(&self, row: &mut Map<String, Value>, password: Option<&SecretString>) {
+        if let Some(user) = &self.bmc_user {
+            row.entry("bmc_username").or_insert_with(|| json!(user));
+        }
+        if let Some(password) = password {
+            row.entry("bmc_password").or_insert_with(|| json!(password.expose_secret()));
+        }
+        if self.labels.is_empty() {
+            return;
+        }
+        let labels = row.entry("labels").or_insert_with(|| json!({}));
+        // A row whose labels are no object is left for the controller to refuse.
+        if let Some(labels) = labels.as_object_mut() {
+            for (key, value) in &self.labels {
+                labels.entry(key.clone()).or_insert_with(|| json!(value));
+            }
+        }
+    }
+
+    /// Probes every address of a range, a bounded number at a time.
+    async fn probed_rows(
+        &self,
+        text: &str,
+        password: Option<&SecretString>,
+        output: &mut Output<'_>,
+    ) -> Result<Probed, CliError> {
+        let addresses = addresses::range(text).map_err(CliError::Usage)?;
+        let user = self.bmc_user.as_ref().zip(password).ok_or_else(|| {
+            CliError::Usage(
+                "a probe needs the user and the password of the BMCs; give --bmc-user, and --bmc-password-file, \
+                 --bmc-password-stdin or SHOAL_BMC_PASSWORD"
+                    .to_owned(),
+            )
+        })?;
+        let count = addresses.len();
+        let addressed = counted(count as u64, "address", "addresses");
+        output.note(format!("probing {addressed}, {} at a time", self.probes));
+        let probe = |address: std::net::Ipv4Addr| {
+            let address = self.bmc_address(address);
+            let target = DirectTarget {
+                address: address.clone(),
+                username: user.0.clone(),
+                password: user.1.clone(),
+                fingerprint: None,
+                insecure: false,
+                serial: None,
+            };
+            async move { (address, direct::probe(&target, false, SystemClock.now()).await) }
+        };
+        let mut probes = stream::iter(addresses).map(probe).buffered(usize::from(self.probes));
+        let mut found = Probed::default();
+        while let Some((address, probed)) = probes.next().await {
+            match probed {
+                Ok(probed) => match row_of_card(&address, &probed.card) {
+                    Some(row) => found.rows.push(row),
+                    None => {
+                        found.add(&address, FAILED, "the BMC shows no serial number; register it by hand")
+                    }
+                },
+                Err(why) if matches!(&*why.code, "unreachable" | "timeout") => {
+                    found.add(&address, SILENT, "no BMC responded at this address");
+                }
+                Err(why) if why.code == "unauthorized" => found.add(
+                    &address,
+                    FAILED,
+                    &format!(
+                        "{}; give the login of this BMC: --bmc-user and SHOAL_BMC_PASSWORD",
+                        why.sentence
+                    ),
+                ),
+                Err(why) => {
+                    found.add(&address, FAILED, &format!("{}; {}", why.sentence, why.next_action));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The address of a BMC of the range.
+    fn bmc_address(&self, address: std::net::Ipv4Addr) -> String {
+        let scheme = if self.http { "http" } else { "https" };
+        let port = self.port.map_or_else(String::new, |port| format!(":{port}"));
+        format!("{scheme}://{address}{port}")
+    }
+
+    fn show(&self, all: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+        let refused = all["refused"].as_u64().unwrap_or(0);
+        let (silent, failed) = (all["silent"].as_u64().unwrap_or(0), all["failed"].as_u64().unwrap_or(0));
+        if output.format == Format::Name {
+            let wrong = ["refused", FAILED, SILENT];
+            let rows = all["rows"].as_array().into_iter().flatten();
+            let named = rows.filter(|row| !wrong.contains(&row["result"].as_str().unwrap_or_default()));
+            output.document(&named.cloned().collect())?;
+        } else if output.json {
+            output.document(all)?;
+        } else {
+            let rows: Vec<&Value> = all["rows"].as_array().into_iter().flatten().collect();
+            let is_wrong = |row: &&&Value| row["result"] == "refused" || row["result"] == FAILED;
+            let is_shown = |row: &&&Value| !self.yes || row["result"] == SILENT;
+            let refused_rows = rows.iter().filter(is_wrong).take(SHOWN);
+            let others = rows.iter().filter(|row| !is_wrong(row)).filter(is_shown).take(SHOWN);
+            let shown: Vec<Vec<String>> = refused_rows.chain(others).map(|row| cells(row)).collect();
+            let hidden = rows.len() - shown.len();
+            // After --yes only rows with a problem are shown; without one the sum says all.
+            if !shown.is_empty() {
+                const COLUMNS: [Column<'_>; 5] = [
+                    Column::new("ROW", 1),
+                    Column::new("SERIAL", 0),
+                    Column::new("BMC", 4),
+                    Column::new("RESULT", 2),
+                    Column::new("WHY", 3),
+                ];
+                output.columns(&COLUMNS, &shown)?;
+            }
+            if hidden > 0 && !shown.is_empty() {
+                let more = counted(hidden as u64, "more row is", "more rows are");
+                output.note(format!("{more} not shown; --json shows all"));
+            }
+            let (created, exists) = (text(all, "/created"), text(all, "/exists"));
+            match self.yes {
+                true => output.line(format!(
+                    "{created} registered, {exists} were registered before, {refused} refused"
+                ))?,
+                false => {
+                    output.line(format!(
+                        "{created} to register, {exists} are registered, {refused} would be refused"
+                    ))?;
+                    output.note("nothing was changed; --yes registers them");
+                }
+            }
+            if silent + failed > 0 {
+                let silent = counted(silent, "address", "addresses");
+                let failed = counted(failed, "BMC", "BMCs");
+                output.line(format!("{silent} did not respond, {failed} could not be read"))?;
+            }
+        }
+        match (refused, failed) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(CliError::failed(format!(
+                "{} of the range could not be read; the column WHY says why and what to do",
+                counted(failed, "BMC", "BMCs")
+            ))),
+            _ => Err(CliError::failed(format!(
+                "{} refused; correct what the column WHY names and run the import again",
+                counted(refused, "row was", "rows were")
+            ))),
+        }
+    }
+}
+
+/// The rows that cannot be read, with their places among all, from 0, and why.
+type Unread = Vec<(usize, String)>;
+
+/// The rows that can be read, and the others.
+fn numbered(rows: Vec<roster::ReadRow>) -> (Vec<Map<String, Value>>, Unread) {
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    for (place, row) in rows.into_iter().enumerate() {
+        match row {
+            Ok(row) => read.push(row),
+            Err(why) => unread.push((place, why)),
+        }
+    }
+    (read, unread)
+}
+
+/// Puts the rows of the file that cannot be read into the results, each at its place, and numbers all again.
+fn with_unread(all: &mut Map<String, Value>, unread: Unread) {
+    if unread.is_empty() {
+        return;
+    }
+    let refused = all.get("refused").and_then(Value::as_u64).unwrap_or(0) + unread.len() as u64;
+    all.insert("refused".to_owned(), json!(refused));
+    for result in ["created", "exists"] {
+        all.entry(result).or_insert(json!(0));
+    }
+    let Value::Array(rows) = all.entry("rows").or_insert_with(|| json!([])) else { return };
+    // In the order of the places, so that each is right when it is used.
+    for (place, why) in unread {
+        let error = json!({ "error": "unreadable_row", "message": why });
+        let row = json!({ "serial": null, "bmc_address": null, "result": "refused", "error": error });
+        rows.insert(place.min(rows.len()), row);
+    }
+    for (index, row) in rows.iter_mut().enumerate() {
+        row["index"] = json!(index);
+        row["row"] = json!(index + 1);
+    }
+}
+
+/// The cells of a row of the result.
+fn cells(row: &Value) -> Vec<String> {
+    let details = row.pointer("/error/details").and_then(Value::as_array);
+    let details: Vec<String> = details
+        .into_iter()
+        .flatten()
+        .map(|detail| join(&[text(detail, "/field"), text(detail, "/message")], ": "))
+        .collect();
+    let why = if details.is_empty() { text(row, "/error/message") } else { details.join("; ") };
+    vec![text(row, "/row"), text(row, "/serial"), text(row, "/bmc_address"), text(row, "/result"), why]
+}
+
+/// Adds the results of one request to those of all, with the number and the address of each row.
+fn add(all: &mut Map<String, Value>, page: Value, chunk: &[Map<String, Value>]) {
+    let Value::Object(mut page) = page else { return };
+    let before = all.get("rows").and_then(Value::as_array).map_or(0, Vec::len);
+    let mut rows = match page.remove("rows") {
+        Some(Value::Array(rows)) => rows,
+        _ => Vec::new(),
+    };
+    for (index, row) in rows.iter_mut().enumerate() {
+        row["row"] = json!(before + index + 1);
+        row["bmc_address"] =
+            chunk.get(index).and_then(|sent| sent.get("bmc_address")).cloned().unwrap_or(Value::Null);
+    }
+    for (key, value) in page {
+        let sum = value.as_u64().map(|more| all.get(&key).and_then(Value::as_u64).unwrap_or(0) + more);
+        all.insert(key, sum.map_or(value, Value::from));
+    }
+    match all.get_mut("rows") {
+        Some(Value::Array(earlier)) => earlier.extend(rows),
+        _ => drop(all.insert("rows".to_owned(), Value::Array(rows))),
+    }
+}
+
+/// What the probes of a range found.
+#[derive(Default)]
+struct Probed {
+    /// The BMCs that responded with a serial number.
+    rows: Vec<Map<String, Value>>,
+    /// The results of the other addresses.
+    without: Vec<Value>,
+}
+
+impl Probed {
+    fn add(&mut self, address: &str, result: &str, why: &str) {
+        self.without.push(json!({ "bmc_address": address, "result": result, "error": { "message": why } }));
+    }
+}
+
+/// The results of an import with those of the addresses that have no row.
+fn with_probes(mut all: Map<String, Value>, without: Vec<Value>) -> Value {
+    for result in [SILENT, FAILED] {
+        let count = without.iter().filter(|row| row["result"] == result).count();
+        all.insert(result.to_owned(), json!(count));
+    }
+    for result in ["created", "exists", "refused"] {
+        all.entry(result).or_insert(json!(0));
+    }
+    match all.get_mut("rows") {
+        Some(Value::Array(rows)) => rows.extend(without),
+        _ => drop(all.insert("rows".to_owned(), Value::Array(without))),
+    }
+    Value::Object(all)
+}
+
+/// The row of a BMC that responded to a probe; `None` when it shows no serial number.
+fn row_of_card(address: &str, card: &Value) -> Option<Map<String, Value>> {
+    let serial = card.pointer("/host/serial").and_then(Value::as_str).filter(|serial| !serial.is_empty())?;
+    let mut row = Map::new();
+    row.insert("serial".to_owned(), json!(serial));
+    row.insert("bmc_address".to_owned(), json!(address));
+    let vendor = card.pointer("/identity/manufacturer").or_else(|| card.pointer("/identity/vendor"));
+    if let Some(vendor) = vendor.and_then(Value::as_str).filter(|vendor| !vendor.is_empty()) {
+        row.insert("vendor".to_owned(), json!(vendor));
+    }
+    let fingerprint = card.pointer("/tls/fingerprint").and_then(Value::as_str);
+    if let Some(fingerprint) = fingerprint {
+        // The certificate that the probe met is the one that jobs accept.
+        row.insert("tls".to_owned(), json!("pinned"));
+        row.insert("tls_fingerprint".to_owned(), json!(fingerprint));
+    }
+    Some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_a_refused_row_at_its_place() {
+        let good = |serial: &str| Ok(json!({ "serial": serial }).as_object().unwrap().clone());
+        let (read, unread) =
+            numbered(vec![good("A"), Err("line 3 has 1 field".to_owned()), good("B"), Err("x".to_owned())]);
+        assert_eq!(read.len(), 2);
+        let mut all = Map::new();
+        let page = json!({ "created": 2, "refused": 0, "rows": [{ "serial": "A" }, { "serial": "B" }] });
+        add(&mut all, page, &read);
+        with_unread(&mut all, unread);
+        let rows: Vec<(&Value, &Value)> =
+            all["rows"].as_array().unwrap().iter().map(|row| (&row["row"], &row["serial"])).collect();
+        let (a, b) = (json!("A"), json!("B"));
+        let numbers: Vec<Value> = (1..=4).map(|number| json!(number)).collect();
+        assert_eq!(
+            rows,
+            [(&numbers[0], &a), (&numbers[1], &Value::Null), (&numbers[2], &b), (&numbers[3], &Value::Null)]
+        );
+        assert_eq!((&all["refused"], &all["created"]), (&json!(2), &json!(2)));
+        assert_eq!(cells(&all["rows"][1])[4], "line 3 has 1 field");
+    }
+
+    #[test]
+    fn addresses_without_a_row_are_rows_of_the_result() {
+        let mut probed = Probed::default();
+        probed.add("10.0.0.1", SILENT, "no BMC responded at this address");
+        probed.add("10.0.0.2", FAILED, "the password was refused");
+        let all = with_probes(Map::new(), probed.without);
+        assert_eq!((&all["silent"], &all["failed"], &all["created"]), (&json!(1), &json!(1), &json!(0)));
+        assert_eq!(cells(&all["rows"][1])[2..], ["10.0.0.2", "failed", "the password was refused"]);
+    }
+
+    #[test]
+    fn a_probed_bmc_becomes_a_row_with_the_certificate_it_showed() {
+        let card = json!({
+            "host": { "serial": "S-1" }, "identity": { "manufacturer": "Dell Inc." }, "tls": { "fingerprint": "ab" },
+        });
+        assert_eq!(
+            json!(row_of_card("10.0.0.1", &card)),
+            json!({ "serial": "S-1", "bmc_address": "10.0.0.1", "vendor": "Dell Inc.", "tls": "pinned", "tls_fingerprint": "ab" })
+        );
+        assert_eq!(row_of_card("10.0.0.1", &json!({ "host": { "serial": null } })), None);
+    }
+}

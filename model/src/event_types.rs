@@ -10,6 +10,8 @@ pub const EVENT_TYPES: &[&str] = &[
     "backup.unverified",
     "backup.verified",
     "batch.continued",
+    "batch.opened",
+    "batch.stopped",
     "bios.current",
     "bios.left-pending",
     "bios.ordered",

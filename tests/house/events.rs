@@ -43,6 +43,18 @@ fn made(code: &str, types: &mut Types) -> usize {
     variable
 }
 
+/// The events that triggers of the schema write: the first two texts of their values are the type and the level.
+fn made_by_triggers(sql: &str, types: &mut Types) {
+    for statement in sql.split("INSERT INTO events").skip(1) {
+        let values = statement.split(';').next().and_then(|text| text.split_once("VALUES"));
+        let mut texts = values.into_iter().flat_map(|(_, values)| values.split('\'').skip(1).step_by(2));
+        let (Some(name), Some(level)) = (texts.next(), texts.next()) else {
+            panic!("write the type of an event in its statement: {statement}")
+        };
+        types.entry(name.to_owned()).or_default().insert(level.to_owned());
+    }
+}
+
 /// The rows of the document: type and levels.
 fn documented(text: &str) -> Types {
     let mut types = Types::new();
@@ -91,6 +103,10 @@ fn the_list_of_events_is_that_of_the_code() {
             }
         }
     }
+    for file in tracked(&["sql"]).iter().filter(|file| file.starts_with(root().join("migrations"))) {
+        made_by_triggers(&read(file), &mut types);
+    }
+    assert!(types.contains_key("batch.stopped"), "the triggers are not where this test looks");
     assert!(types.len() > 100, "{} types: the code is not where this test looks", types.len());
     let documented = documented(&read(&root().join("docs/events.md")));
     let wrong = differences(&types, &documented);
@@ -107,6 +123,9 @@ fn an_event_without_a_row_and_a_row_without_an_event_are_noticed() {
     let mut types = Types::new();
     let code = "NewEvent::warn(\n    \"a.b\", x); NewEvent::info(\"c.d\", y); NewEvent::error(kind, z); NewEvent::info(\"a.b\", x)";
     assert_eq!(made(code, &mut types), 1);
+    let sql = "INSERT INTO events (time, type, level, message) VALUES (NEW.at, 'g.h', 'warn', 'x; ' || NEW.id);";
+    made_by_triggers(sql, &mut types);
+    assert_eq!(types.remove("g.h"), Some(["warn".to_owned()].into()));
     let rows =
         documented("| type | level | what |\n|---|---|---|\n| `a.b` | warn | w |\n| `e.f` | info | w |\n");
     let wrong = differences(&types, &rows);

@@ -110,7 +110,7 @@ pub(super) struct StopArgs {
 /// Arguments of `shoal batch list`.
 #[derive(Args, Debug)]
 pub(super) struct ListBatches {
-    /// Only batches created at this time or later: a duration before now, such as 2h, or a time as RFC 3339
+    /// Only batches created at this time or later: a duration before now, such as 2h, a date, or a time as RFC 3339
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
     /// Only batches with a job for which these labels hold: KEY=VALUE, KEY!=VALUE, KEY or !KEY, with commas between

@@ -26,7 +26,8 @@ use super::watch::PollInterval;
 /// What every request for a condition has.
 #[derive(Args, Debug)]
 pub(super) struct RequestArgs {
-    /// Show what would be done; nothing is written and nothing is changed on the BMC
+    /// Show what would be done; nothing is written and nothing is changed on the BMC. Ends as the request would: 1 if a part is refused, 4 if
+    /// the request is
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
     /// Follow the condition until its end

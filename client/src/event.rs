@@ -37,7 +37,7 @@ pub(super) enum EventCommand {
 /// Arguments of `shoal event list`.
 #[derive(Args, Debug)]
 pub(super) struct ListEvents {
-    /// Only events of this time or later: a duration before now, such as 2h, or a time as RFC 3339
+    /// Only events of this time or later: a duration before now, such as 2h, a date, or a time as RFC 3339
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
     /// Only events of this type, such as job.created or registry.*; * stands for any characters, ? for one; may be repeated

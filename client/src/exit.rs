@@ -54,10 +54,11 @@ impl From<Exit> for ExitCode {
 pub const HELP: &str = "\
 Exit codes:
   0   done; a watched job succeeded
-  1   failed; a watched job did not succeed; rows were refused; the recipe is invalid
+  1   failed; a watched job did not succeed; rows were refused; a plan or a dry run would fail; the
+      recipe is invalid
   2   wrong arguments
   3   the server, job or file does not exist
-  4   conflict with the present state, such as an active job, or a number that --expect did not expect
+  4   conflict with the present state, such as an active job, also of what a dry run would send, or a number that --expect did not expect
   5   no or wrong credentials, or no permission
   6   the controller cannot be reached
   7   a server differs from its firmware set, or it is not known whether it does

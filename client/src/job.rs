@@ -45,7 +45,7 @@ pub(super) enum JobCommand {
         /// Only events after this event number
         #[arg(long, value_name = "SEQ", default_value_t = 0)]
         after: u64,
-        /// Only events of this time or later: a duration before now, such as 2h, or a time as RFC 3339
+        /// Only events of this time or later: a duration before now, such as 2h, a date, or a time as RFC 3339
         #[arg(long, value_name = "TIME")]
         since: Option<Since>,
         /// Continue until the job is complete
@@ -124,7 +124,8 @@ pub(super) struct CreateJob {
     /// A repetition with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Show steps, slot plan and images of the job; nothing is written and nothing is sent to the BMC
+    /// Show steps, slot plan and images of the job; nothing is written and nothing is sent to the BMC. Ends with 4 if the controller would
+    /// refuse the job
     #[arg(long, conflicts_with_all = ["watch", "yes"])]
     dry_run: bool,
     /// Follow the job until it is complete
@@ -161,7 +162,7 @@ pub(super) struct ListJobs {
     /// Only jobs of this batch
     #[arg(long, value_name = "BATCH")]
     batch: Option<String>,
-    /// Only jobs created at this time or later: a duration before now, such as 2h, or a time as RFC 3339
+    /// Only jobs created at this time or later: a duration before now, such as 2h, a date, or a time as RFC 3339
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
     /// The maximum of listed jobs

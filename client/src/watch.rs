@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::connection::{Changes, Client};
 use super::error::CliError;
-use super::output::Output;
+use super::output::{Output, text};
 
 /// The pauses between requests and the number of failures before the watch ends.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,7 @@ pub(super) async fn follow(
         true => Changes::of(client, &["jobs", job, "events"]),
         false => Changes::by_pauses(),
     };
+    let mut said = String::new();
     loop {
         if let Some((state, events, next)) = retry.accept(job_and_events(client, job, seq).await, output)? {
             events.iter().try_for_each(|event| show(event, output))?;
@@ -74,7 +75,26 @@ pub(super) async fn follow(
         } else {
             changes.read_failed(retry.pause);
         }
-        while !changes.changed(retry.pause, LONGEST).await {}
+        while !changes.changed(retry.pause, LONGEST).await {
+            // A minute without an event: each wait is said once. An error is met by the next read.
+            if output.json {
+                continue;
+            }
+            let waits = client.get(&["jobs", job], &[]).await.map(|job| waits(&job.body)).unwrap_or_default();
+            if !waits.is_empty() && waits != said {
+                output.note(&waits);
+                said = waits;
+            }
+        }
+    }
+}
+
+/// What a job waits for, and until when; empty for a job that does not wait.
+fn waits(job: &Value) -> String {
+    let part = |pointer: &str| text(job, pointer);
+    match part("/wait/reason") {
+        reason if reason.is_empty() => reason,
+        reason => format!("waits at {} for {reason} until {} at the latest", part("/step"), part("/wait/deadline")),
     }
 }
 

@@ -2,6 +2,7 @@
 //! `uploads` and commands with `--online` are requests to a running controller (`registry_online`).
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
@@ -177,7 +178,12 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     let folder = &settings.registry_storage;
     // Opening creates what is missing: only an import begins a registry.
-    if !matches!(command, RegistryCommand::Import { .. }) && !folder.is_dir() {
+    let is_missing = || match folder.metadata() {
+        Ok(found) => !found.is_dir(),
+        // What cannot be looked at is reported by the opening, with its cause.
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    if !matches!(command, RegistryCommand::Import { .. }) && is_missing() {
         let message = format!(
             "there is no registry in {}: give the data directory of a controller (--data, STORAGE_ROOT) or REGISTRY_STORAGE",
             folder.display()

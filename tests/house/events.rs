@@ -123,7 +123,8 @@ fn an_event_without_a_row_and_a_row_without_an_event_are_noticed() {
     let mut types = Types::new();
     let code = "NewEvent::warn(\n    \"a.b\", x); NewEvent::info(\"c.d\", y); NewEvent::error(kind, z); NewEvent::info(\"a.b\", x)";
     assert_eq!(made(code, &mut types), 1);
-    let sql = "INSERT INTO events (time, type, level, message) VALUES (NEW.at, 'g.h', 'warn', 'x; ' || NEW.id);";
+    let sql =
+        "INSERT INTO events (time, type, level, message) VALUES (NEW.at, 'g.h', 'warn', 'x; ' || NEW.id);";
     made_by_triggers(sql, &mut types);
     assert_eq!(types.remove("g.h"), Some(["warn".to_owned()].into()));
     let rows =

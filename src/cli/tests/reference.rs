@@ -25,7 +25,7 @@ same text is in `shoal COMMAND --help` and, as manual pages, in `shoal man DIREC
 | `-o json`, `--json` | the response of the controller, unchanged; members may be added in later versions |
 | `-o` of its own | where `-o` of a command is a file or a folder, such as `shoal support-bundle -o FILE`, the document is printed with `--json` |
 | `-o yaml` | the same document as YAML |
-| `-o name` | one id, serial number or name per line, for other commands |
+| `-o name` | one id, serial number or name per line, for other commands; the commands that create or rotate a token or a secret print that, as they do without it |
 | ids | the beginning of the id of a job or batch is enough if no other begins so; an ambiguous one is refused with the candidates and exit code 2 |
 | times | ages such as `3m` or `2d4h`, `in 12m` for the future; `--utc` shows RFC 3339. `--since` takes `30m`, `2h`, `2d4h`, or RFC 3339 |
 | `--watch` of a list | a terminal is redrawn at each change; a pipe receives each new or changed row, with `-o json` one document a line |

@@ -149,6 +149,31 @@ fn a_dry_run_whose_plan_is_refused_is_no_success() {
 }
 
 #[test]
+fn a_dry_run_of_a_request_that_would_be_refused_ends_as_the_request_would() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/jobs" => {
+            let error = json!({ "error": "active_job", "message": "server XF-1 has an active job" });
+            (200, json!({ "dry_run": true, "would": "refuse", "refused": { "status": 409, "error": error } }))
+        }
+        _ => (200, json!({ "dry_run": true, "would": "refuse", "refused": "a power cycle is open" })),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("recipe.json").display().to_string();
+    std::fs::write(&recipe, "{}").unwrap();
+    for (command, said) in [
+        (&["server", "power-cycle", "XF-1", "--dry-run"][..], "would be refused: a power cycle is open"),
+        (
+            &["job", "create", "XF-1", "--recipe", &recipe, "--dry-run"],
+            "would be refused: server XF-1 has an active job",
+        ),
+    ] {
+        let ran = controller.shoal(command).ends_with(4);
+        assert!(ran.err.contains(said), "{}\n{}", ran.out, ran.err);
+        controller.shoal(&[command, &["--json"]].concat()).ends_with(4);
+    }
+}
+
+#[test]
 fn a_server_is_removed_with_its_history_after_a_preview() {
     let controller = Controller::start(|seen| match seen.uri.query() {
         Some(query) if query.contains("dry_run") => {

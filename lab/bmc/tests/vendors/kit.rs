@@ -23,6 +23,10 @@ pub(crate) const IMAGE: &str = "http://192.0.2.1/tabc/boot.iso";
 pub(crate) struct Memory(Bytes);
 
 impl Memory {
+    pub(crate) fn of(image: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self(image.into()))
+    }
+
     /// A bootable ISO 9660 image of 300 sectors that is also a disk with a boot signature.
     pub(crate) fn bootable() -> Arc<Self> {
         let mut image = vec![0_u8; 300 * 2048];

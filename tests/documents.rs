@@ -61,7 +61,9 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("shoal doctor --config", By(".ci/install")),
     ("tar -xzf shoal-VERSION", NameOnly("needs the archive of a release")),
     ("install -", NameOnly("writes to the folders of the host")),
+    ("cp -a /var/lib/shoal", NameOnly("moves the data of the host")),
     ("shoal backup --config /etc/shoal", NameOnly("needs the user of the package")),
+    ("shoal restore /var/backups", By("tests/backups.rs")),
     ("podman run", NameOnly("needs the network of the host; `.ci/install` runs the image in a chroot")),
     ("podman logs", NameOnly("needs the network of the host")),
     // Programs that CI builds itself.
@@ -97,9 +99,8 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("shoal controller release", By("tests/restored.rs")),
     ("shoal user confirm", By("tests/taken_away.rs")),
     ("shoal token confirm", By("tests/restored.rs")),
-    ("cp /safe/master.key", By("tests/restored.rs")),
+    ("shoal token --config", By("tests/restored.rs")),
     ("shoal restore oci://", By("tests/backups.rs")),
-    ("shoal serve", By("tests/process.rs")),
 ];
 
 /// The words of the documents that stand for others, and what they stand for here.
@@ -191,6 +192,8 @@ fn files(folder: &Path) {
     write("password", b"a password of a person");
     write("new", b"another password of a person");
     write("serials.txt", b"SH-1\n");
+    // The settings of the commands are variables.
+    write("shoal.toml", b"");
     write("servers.csv", b"serial,bmc,user,password\nCSV-1,192.0.2.1,root,one\nCSV-2,192.0.2.2,root,other\n");
     let row = json!({ "serial": "JS-1", "bmc_address": "192.0.2.3", "bmc_username": "root", "bmc_password": "one" });
     write("servers.json", json!([row]).to_string().as_bytes());
@@ -246,6 +249,7 @@ async fn words(scene: &Scene) -> Words {
         ("--fingerprint SHA256", format!("--fingerprint {fingerprint}")),
         ("/backup/", format!("{}/by-hand/", scene.folder.path().display())),
         ("/srv/backups", format!("{}/backups", scene.folder.path().display())),
+        ("/etc/shoal/shoal.toml", format!("{}/shoal.toml", scene.folder.path().display())),
     ])
 }
 

@@ -27,7 +27,7 @@ pub struct DiskHints {
     /// Whether the disk rotates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
-    /// Host, channel, target and LUN. The host is not compared.
+    /// Host, channel, target and LUN. A disk of another host matches, and is taken only if another hint tells it apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hctl: Option<String>,
     /// A name in `/dev/disk/by-path`, with or without the folder.

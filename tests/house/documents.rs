@@ -1,5 +1,6 @@
 //! Links of the documents, and citations of code: each leads to a file, and to a heading, that exists.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::sources::{read, root, tracked};
@@ -207,4 +208,27 @@ fn the_document_says_how_many_pages_the_browser_looks_at() {
         document.contains(&format!(" {pages} pages\nin light and dark")),
         "docs/testing.md: {pages} pages"
     );
+}
+
+/// The names in the first column of the table of fuzz targets.
+fn fuzz_targets(text: &str) -> BTreeSet<String> {
+    let table = text.split("| target | input |\n|---|---|\n").nth(1).unwrap_or_default();
+    let cells = table
+        .lines()
+        .take_while(|line| line.starts_with('|'))
+        .map(|row| row.split(" | ").next().unwrap_or_default());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_table_of_fuzz_targets_is_that_of_their_folder() {
+    let folder = std::fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap();
+    let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let targets: BTreeSet<String> =
+        names.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).collect();
+    assert!(targets.len() > 30, "the targets are not where this test looks");
+    let listed = fuzz_targets(&read(&root().join("docs/testing.md")));
+    assert_eq!(listed, targets, "left: docs/testing.md, right: fuzz/fuzz_targets");
+    let without = fuzz_targets("| target | input |\n|---|---|\n| `a`, `b` | one `c` |\n\n| `d` | other |\n");
+    assert_eq!(without, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
 }

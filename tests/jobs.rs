@@ -153,6 +153,14 @@ async fn the_events_of_a_job_are_read_in_order_and_page_by_page() {
     ];
     assert!(order.map(place).is_sorted(), "{:?}", order.map(place));
     assert!(whole.iter().all(|event| event["job_id"] == json!(id)));
+    for kind in ["validate.done", "iso.built", "redfish.discovered", "redfish.mounted", "redfish.boot-once"] {
+        let event = &whole[place(kind)];
+        assert!(event["step"].is_string(), "a step wrote it: {event}");
+    }
+    let built = &whole[place("iso.built")];
+    assert_eq!(built["step"], "iso.build");
+    assert_eq!(built["data"]["sha256"], scene.admin.job(&id).await["task_iso_sha256"]);
+    assert!(built["data"]["size"].as_u64().unwrap() > 0, "{built}");
     assert!(
         whole.iter().all(|event| event["level"] == "info"),
         "a job without faults has no warning: {whole:#?}"

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
-use crate::kit::{Scene, healthy, silent};
+use crate::kit::{Scene, TIME_LIMIT, healthy, silent};
 
 /// A job that waits for its report, and the URLs of its task and boot images.
 async fn mounted(serial: &str) -> (Scene, String, String, String) {
@@ -82,6 +83,26 @@ async fn a_grant_is_for_one_image_and_its_token_cannot_be_guessed_from_another()
     response.refused(405, "method_not_allowed");
     assert_eq!(response.header("allow"), Some("GET, HEAD"));
     assert!(client.get(&format!("{task}?x=1")).await.status == 200, "a query changes nothing");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_whose_digest_differs_from_its_record_is_refused_and_is_an_error_event() {
+    let (scene, id, task, _boot) = mounted("MED-6").await;
+    // A further grant of the task image, whose record has another digest.
+    let token = "other00000000000000000000";
+    let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
+    database.busy_timeout(TIME_LIMIT).unwrap();
+    let copy = "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at)
+                SELECT ?1, run, artifact, inputs, ?2, size, created_at FROM media_grants WHERE artifact = 'task'";
+    let hash = hex::encode(Sha256::digest(token));
+    assert_eq!(database.execute(copy, [hash, "07".repeat(32)]).unwrap(), 1);
+    let (start, file) = task.rsplit_once('/').unwrap();
+    let (base, _) = start.rsplit_once("/t").unwrap();
+    scene.anonymous().get(&format!("{base}/t{token}/{file}")).await.refused(410, "media.changed");
+    let events = scene.admin.events(&id).await;
+    let refused = events.iter().find(|event| event["type"] == "media.refused").unwrap();
+    assert_eq!(refused["level"], "error", "{refused}");
     scene.end().await;
 }
 

@@ -473,6 +473,10 @@ async fn a_killed_controller_loses_no_event_and_repeats_under_the_same_id() {
     let receiver = Receiver::good().await;
     let controller = data.serve().await;
     receiver.hook(&controller.admin, json!({ "types": ["job.*", "run.*"] })).await;
+    // Operators are notified that the process died: the next start is a warning.
+    let of_starts =
+        Receiver::start(|event| Reaction::Respond(if event["level"] == "warn" { 204 } else { 200 })).await;
+    of_starts.hook(&controller.admin, json!({ "types": ["controller.started"] })).await;
     let id = job(&controller.admin, "OUT-1").await;
     receiver.until("the first event", |got| !got.is_empty()).await;
     // The receiver gets the deliveries, and the controller is killed before a response.
@@ -483,6 +487,7 @@ async fn a_killed_controller_loses_no_event_and_repeats_under_the_same_id() {
     controller.kill();
     receiver.now(|_| Reaction::Respond(200));
     let controller = data.serve().await;
+    of_starts.until("the start after the kill", |got| got.iter().any(|got| got.status == 204)).await;
     stir(&controller.admin, &id).await;
     let events = controller.admin.events(&id).await;
     let wanted: Vec<i64> = events

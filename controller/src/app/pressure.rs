@@ -37,7 +37,7 @@ impl PressureGauge for HealthGauge {
                 return pressure(
                     "disk",
                     detail,
-                    "free space under STORAGE_ROOT: run `shoal registry gc`, or use a larger disk",
+                    "free space under STORAGE_ROOT: run `shoal registry gc --online`, or use a larger disk",
                 );
             }
         }

@@ -92,6 +92,29 @@ fn write_pair(folder: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_machine_trusts_the_own_authority_beside_the_authorities_of_the_settings() {
+    let port = free_port();
+    let scene = Scene::start_with(vec![healthy("TLS-3"), silent("TLS-4")], |settings, folder| {
+        write_pair(folder);
+        settings.controller_ca_file = Some(folder.join("cert.pem"));
+        settings.controller_https_addr = Listener::At(([127, 0, 0, 1], port).into());
+        settings.controller_public_url = Some(format!("https://localhost:{port}"));
+    })
+    .await;
+    let id = scene.admin.create_job("TLS-3").await;
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
+    let id = scene.admin.create_job("TLS-4").await;
+    scene.admin.awaits_report(&id).await;
+    let document = scene.admin.job_document(&id).await;
+    let trusted = document["controller_ca"].as_str().unwrap();
+    let given = std::fs::read_to_string(scene.folder.path().join("cert.pem")).unwrap();
+    let own = scene.running.certificates.as_ref().unwrap().authority();
+    assert!(trusted.contains(given.trim_end()) && trusted.contains(&own), "{trusted}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_certificate_loses_no_request_under_load_and_a_broken_one_changes_nothing() {
     let scene = Scene::bare(vec![], |settings, folder| {
         write_pair(folder);

@@ -145,9 +145,9 @@ settings! {
     /// address of the proxy.
     TRUSTED_PROXIES trusted_proxies: TrustedProxies =
         empty, Entries("ADDRESS or NETWORK/BITS"), values::trusted_proxies;
-    /// PEM certificates that the maintenance OS trusts for an https controller. Unset: the own authority, or
-    /// the last certificate of TLS_CERT_FILE. The controller trusts the file, and nothing else, for https
-    /// images and webhooks.
+    /// PEM certificates that the maintenance OS trusts for an https controller. Without TLS_CERT_FILE it trusts
+    /// the own authority too. Unset: the own authority, or the last certificate of TLS_CERT_FILE. The controller
+    /// trusts the file, and nothing else, for https images and webhooks.
     CONTROLLER_CA_FILE controller_ca_file: PathBuf = unset, Path, values::path;
     /// The data directory: database, images, keys. An empty directory is enough to start.
     STORAGE_ROOT storage_root: PathBuf = "/var/lib/shoal", Path, values::path, flag "data";

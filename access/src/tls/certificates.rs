@@ -212,6 +212,16 @@ impl Certificates {
         self.current.read().authority.clone()
     }
 
+    /// The certificates that machines trust, in PEM: the given ones, and the own authority if it issues the certificate of the
+    /// listeners. Without given ones it is [`Certificates::authority`].
+    pub fn trusted_with(&self, given: Option<&str>) -> String {
+        match (given, &self.source) {
+            (None, _) => self.authority(),
+            (Some(given), Source::Files(..)) => given.to_owned(),
+            (Some(given), Source::Own(_)) => format!("{}\n{}", given.trim_end(), self.authority()),
+        }
+    }
+
     /// What the listeners show now.
     pub fn state(&self) -> TlsState {
         let current = Arc::clone(&self.current.read());

@@ -314,9 +314,8 @@ fn provision_services(
     let Dependencies { settings, keys, store, registry, environment, certificates, .. } = dependencies;
     let clock = &environment.clock;
     let given = controller_authorities(settings)?;
-    let controller_ca: ControllerAuthorities = Arc::new(move || {
-        given.clone().or_else(|| certificates.as_ref().map(|certificates| certificates.authority()))
-    });
+    let controller_ca: ControllerAuthorities =
+        Arc::new(move || machine_authorities(given.as_deref(), certificates.as_deref()));
     let sources = SourcePolicy { addresses: address_policy(settings), files: file_policy(settings) };
     let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE, sources };
     let library = Library::open(&settings.maintenance_dir(), options)
@@ -376,6 +375,17 @@ pub(super) fn bmc_authorities(settings: &Settings) -> Result<Option<Vec<u8>>, St
 pub(super) fn controller_authorities(settings: &Settings) -> Result<Option<String>, StartError> {
     let ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
     ca.map_err(setting("read CONTROLLER_CA_FILE"))
+}
+
+/// What machines trust that reach this controller by https, in PEM; `None` without any certificate.
+pub(super) fn machine_authorities(
+    given: Option<&str>,
+    certificates: Option<&Certificates>,
+) -> Option<String> {
+    match certificates {
+        Some(certificates) => Some(certificates.trusted_with(given)),
+        None => given.map(str::to_owned),
+    }
 }
 
 /// TLS of the HTTP clients of the controller: they accept the authorities of `CONTROLLER_CA_FILE` and no others.

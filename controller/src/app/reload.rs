@@ -68,12 +68,13 @@ impl RunningController {
         }
         api.services.bmc.connections.trust(authorities);
         api.workers.trust(controller::authorities_of(settings));
+        let trusted = controller::machine_authorities(public.as_deref(), self.certificates.as_deref());
         let before = self.parts.settings.show();
         let differ = before.iter().zip(settings.show()).filter(|(old, new)| {
             old.value != new.value
                 || (old.name == "CONTROLLER_CA_FILE"
                     && public.is_some()
-                    && (api.services.settings.controller_ca)() != public)
+                    && (api.services.settings.controller_ca)() != trusted)
         });
         Ok(differ.map(|(old, _)| old.name).filter(|name| !RELOADED.contains(name)).collect())
     }

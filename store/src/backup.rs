@@ -72,13 +72,13 @@ pub fn back_up(database: &Path, copy: &Path, reason: &str, now: Time) -> Result<
     Ok(counted)
 }
 
-/// Checks a copy of the database. Blocks on the disk.
+/// Checks a copy of the database. An older schema is good: the start migrates it. Blocks on the disk.
 ///
 /// # Errors
-/// When it cannot be opened, has another schema than this program, or is damaged.
+/// When it cannot be opened, has a schema that this program does not know, or is damaged.
 pub fn check_copy(copy: &Path) -> Result<DatabaseCopy, StoreError> {
     let connection = open(copy, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    migrate::require_current(&connection).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
+    migrate::require_known(&connection).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
     check(&connection, copy)?;
     count(&connection)
 }

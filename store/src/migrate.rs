@@ -9,6 +9,7 @@
 //! program is refused; before an existing database is changed, a copy is written next to it.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
@@ -89,20 +90,48 @@ pub(super) fn run(connection: &mut Connection, path: &Path, now: Time) -> Result
 
 /// Refuses a database with another schema than this program has.
 pub(super) fn require_current(connection: &Connection) -> Result<(), MigrateError> {
-    let last: Option<(i64, String)> = connection
-        .query_row("SELECT version, sha256 FROM schema_migrations ORDER BY version DESC LIMIT 1", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .optional()
-        .map_err(MigrateError::Read)?;
-    let known = i64::try_from(SCRIPTS.len()).unwrap_or(i64::MAX);
-    match (last, SCRIPTS.last()) {
-        (Some((found, sha256)), Some(script)) if found == known => match sha256 == digest(script.sql) {
-            true => Ok(()),
-            false => Err(MigrateError::Changed { name: script.name.to_owned() }),
-        },
-        (last, _) => Err(MigrateError::Other { found: last.map_or(0, |(found, _)| found), known }),
+    require(connection, SCRIPTS, SCRIPTS.len())
+}
+
+/// Refuses a database whose schema a start of this program could not use or migrate.
+pub(super) fn require_known(connection: &Connection) -> Result<(), MigrateError> {
+    require(connection, SCRIPTS, 1)
+}
+
+/// Refuses a database whose schema has less than `least` of the scripts, or others.
+fn require(connection: &Connection, scripts: &[Script], least: usize) -> Result<(), MigrateError> {
+    let least = number(least);
+    match applied(connection, scripts) {
+        Ok(found) if found < least => Err(MigrateError::Other { found, known: number(scripts.len()) }),
+        Ok(_) => Ok(()),
+        Err(MigrateError::Newer { found, known }) => Err(MigrateError::Other { found, known }),
+        Err(error) => Err(error),
     }
+}
+
+/// The schema version of a database. Refuses one that is newer than the scripts, and one whose applied scripts have other content.
+fn applied(connection: &Connection, scripts: &[Script]) -> Result<i64, MigrateError> {
+    let found: i64 = connection
+        .query_row("SELECT coalesce(max(version), 0) FROM schema_migrations", [], |row| row.get(0))
+        .map_err(MigrateError::Read)?;
+    let known = number(scripts.len());
+    if found > known {
+        return Err(MigrateError::Newer { found, known });
+    }
+    for (version, script) in (1_i64..).zip(scripts) {
+        let recorded: Option<String> = connection
+            .query_row("SELECT sha256 FROM schema_migrations WHERE version = ?", [version], |row| row.get(0))
+            .optional()
+            .map_err(MigrateError::Read)?;
+        if recorded.is_some_and(|recorded| recorded != digest(script.sql)) {
+            return Err(MigrateError::Changed { name: script.name.to_owned() });
+        }
+    }
+    Ok(found)
+}
+
+fn number(scripts: usize) -> i64 {
+    i64::try_from(scripts).unwrap_or(i64::MAX)
 }
 
 fn apply(
@@ -118,22 +147,8 @@ fn apply(
              ) STRICT",
         )
         .map_err(MigrateError::Read)?;
-    let found: i64 = connection
-        .query_row("SELECT coalesce(max(version), 0) FROM schema_migrations", [], |row| row.get(0))
-        .map_err(MigrateError::Read)?;
-    let known = i64::try_from(scripts.len()).unwrap_or(i64::MAX);
-    if found > known {
-        return Err(MigrateError::Newer { found, known });
-    }
-    for (version, script) in (1_i64..).zip(scripts) {
-        let recorded: Option<String> = connection
-            .query_row("SELECT sha256 FROM schema_migrations WHERE version = ?", [version], |row| row.get(0))
-            .optional()
-            .map_err(MigrateError::Read)?;
-        if recorded.is_some_and(|recorded| recorded != digest(script.sql)) {
-            return Err(MigrateError::Changed { name: script.name.to_owned() });
-        }
-    }
+    let found = applied(connection, scripts)?;
+    let known = number(scripts.len());
     if found == known {
         return Ok(());
     }
@@ -141,8 +156,14 @@ fn apply(
         backup(connection, path, found)?;
     }
     for (version, script) in (1_i64..).zip(scripts).filter(|(version, _)| *version > found) {
+        let begun = Instant::now();
         apply_one(connection, version, script, now)
             .map_err(|source| MigrateError::Apply { name: script.name.to_owned(), source })?;
+        // The scripts of a new database are no news.
+        if found > 0 {
+            let (migration, seconds) = (script.name, begun.elapsed().as_secs_f64());
+            tracing::info!(version, of = known, migration, seconds, "the database was migrated one version");
+        }
     }
     Ok(())
 }
@@ -170,10 +191,13 @@ fn backup(connection: &Connection, path: &Path, version: i64) -> Result<(), Migr
         // An earlier start wrote the copy from the same state, and its migration failed. The first copy is kept.
         return Ok(());
     }
-    connection
-        .execute("VACUUM INTO ?", [copy.to_string_lossy()])
-        .map(drop)
-        .map_err(|source| MigrateError::Backup { path: copy, source })
+    let begun = Instant::now();
+    tracing::info!(copy = %copy.display(), "the database is copied before its migration");
+    if let Err(source) = connection.execute("VACUUM INTO ?", [copy.to_string_lossy()]) {
+        return Err(MigrateError::Backup { path: copy, source });
+    }
+    tracing::info!(seconds = begun.elapsed().as_secs_f64(), "the database was copied; its migration begins");
+    Ok(())
 }
 
 fn digest(sql: &str) -> String {
@@ -280,6 +304,24 @@ mod tests {
         connection.execute("INSERT INTO schema_migrations VALUES (9, 'x', 'y', 'z')", []).unwrap();
         let refused = apply(&mut connection, Path::new("unused"), now(), &TWO[..1]).unwrap_err();
         assert!(refused.to_string().contains("start the newer program"), "{refused}");
+    }
+
+    #[test]
+    fn a_copy_of_an_older_schema_is_known_and_one_of_another_or_a_newer_schema_is_not() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        apply(&mut connection, Path::new("unused"), now(), &TWO[..1]).unwrap();
+        require(&connection, TWO, 1).unwrap();
+        let refused = require(&connection, TWO, TWO.len()).unwrap_err();
+        assert!(matches!(refused, MigrateError::Other { found: 1, known: 2 }), "{refused}");
+        let edited = [Script { name: "0001_a", sql: "CREATE TABLE settings (key TEXT) STRICT;" }];
+        let refused = require(&connection, &edited, 1).unwrap_err();
+        assert!(matches!(refused, MigrateError::Changed { .. }), "{refused}");
+        apply(&mut connection, Path::new("unused"), now(), TWO).unwrap();
+        require(&connection, TWO, TWO.len()).unwrap();
+        let refused = require(&connection, &TWO[..1], 1).unwrap_err();
+        assert!(matches!(refused, MigrateError::Other { found: 2, known: 1 }), "{refused}");
+        connection.execute("DELETE FROM schema_migrations", []).unwrap();
+        assert!(require(&connection, TWO, 1).is_err(), "a file without a schema");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::workflow::{
     ChildRequest, Remark, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow, WorkflowRegistry,
 };
 use model::{
-    Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Phase, Position, Run, RunChange,
+    Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange,
     RunId, Snapshot, StepName, StepRecord, class,
 };
 use store::{Claimed, Committed, Store, StoreError, log};
@@ -469,9 +469,7 @@ impl Decider {
 
     /// Logs how a run ended, and counts its end, after the commit.
     pub(super) fn note_outcome(&self, before: &Run, after: &Run) {
-        log::outcome(before, after);
-        if before.phase != Phase::Ended
-            && after.phase == Phase::Ended
+        if log::outcome(before, after)
             && let (Some(outcome), Some(observe)) = (after.outcome, self.ends.0.get())
         {
             observe(outcome, self.terms.clock.now().since(after.created_at));

@@ -94,8 +94,8 @@ pub(crate) fn ended_without_cleanup(of: &JobFields<'_, RunId>, failure: &Failure
     });
 }
 
-/// Logs what a committed change means for the outcome of the run: a failure once, and the end.
-pub fn outcome(before: &Run, after: &Run) {
+/// Logs what a committed change means for the outcome of the run: a failure once, and the end. Returns whether the change ended it.
+pub fn outcome(before: &Run, after: &Run) -> bool {
     if let (None, Some(Outcome::Failed), Some(failure)) = (before.outcome, after.outcome, &after.failure) {
         tracing::error!(
             class = %failure.class,
@@ -105,8 +105,10 @@ pub fn outcome(before: &Run, after: &Run) {
             failure.summary
         );
     }
-    if before.phase != Phase::Ended && after.phase == Phase::Ended {
+    let ended = before.phase != Phase::Ended && after.phase == Phase::Ended;
+    if ended {
         let outcome = after.outcome.map_or("unknown", Outcome::as_str);
         tracing::info!(outcome, "the job has ended");
     }
+    ended
 }

@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 use super::Api;
 use super::error::ApiError;
 use super::extract::CanRead;
+use super::filters;
 use super::openapi::types;
 use model::{BatchId, Outcome, RunId, Serial, Time};
 use store::{OpenGroup, Overview, RackGroup};
@@ -154,8 +155,8 @@ struct WaitingJobs {
 /// Queued jobs that one thing keeps from their start.
 #[derive(Serialize, JsonSchema)]
 struct BlockedJobs {
-    /// `drain`, `maintenance` of the server, `batch-stopped`, `batch-canary`, `lock` of the server or its BMC, or `place`: a worker or
-    /// a limit.
+    /// `drain`, `maintenance` of the server, `batch-stopped`, `batch-canary`, `pressure`: a shortage of the controller, `lock` of the
+    /// server or its BMC, or `place`: a worker or a limit.
     blocker: String,
     jobs: u64,
     /// Since when the oldest is queued.
@@ -233,8 +234,8 @@ pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Res
         copy => {
             // The lock is held meanwhile: readers that wait for it are content with what is computed then.
             tokio::time::sleep(copy.as_ref().map_or(Duration::ZERO, |copy| copy.pause(now))).await;
-            let (at, now) = (api.now(), api.clock().elapsed());
-            let view = OverviewView::of(at, api.store().overview(at).await?);
+            let (present, now) = (filters::present(&api), api.clock().elapsed());
+            let view = OverviewView::of(present.now, api.store().overview(present).await?);
             let body = serde_json::to_vec(&view).map_err(|error| ApiError::unwritable(&error))?;
             let body = Bytes::from(body);
             let ended = api.clock().elapsed();

@@ -41,8 +41,8 @@ pub struct FailedJob {
 }
 
 impl FailedJob {
-    /// What this job has in common with the others of its cause.
-    fn key(&self) -> (String, String, String) {
+    /// What this job has in common with the others of its cause: class, step, and the summary without what names one machine.
+    pub fn key(&self) -> (String, String, String) {
         (self.class.clone(), self.step.clone(), common(&self.summary, self.server.as_ref()))
     }
 

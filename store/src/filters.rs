@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rusqlite::types::Value;
 
+use super::gates::name_in_sql;
 use model::filter::{Glob, LabelTest, ServerState, Term, Test};
 use model::{BatchId, CANCEL, Condition, Filter, JobStatus, PROVISION, Time};
 
@@ -88,16 +89,7 @@ pub(super) fn field(column: &str, path: &str) -> String {
 /// The condition of a run as SQL.
 pub(super) fn condition(present: Present) -> Sql {
     let reason = field("runs.wait", "reason");
-    let gated = if present.pressure {
-        "1".to_owned()
-    } else {
-        "(EXISTS (SELECT 1 FROM settings WHERE settings.key = 'drain')
-          OR runs.purpose = 'change' AND EXISTS (SELECT 1 FROM servers AS gate
-              WHERE gate.serial = runs.server AND gate.maintenance IS NOT NULL)
-          OR runs.batch <> '' AND EXISTS (SELECT 1 FROM batches AS gate WHERE gate.id = runs.batch
-              AND gate.gate IS NOT NULL AND (gate.gate = 'stopped' OR runs.canary = 0)))"
-            .to_owned()
-    };
+    let gate = name_in_sql(present.pressure);
     Sql::with(
         format!(
             "CASE
@@ -111,7 +103,7 @@ pub(super) fn condition(present: Present) -> Sql {
                       THEN 'cancelling' ELSE 'working' END
              WHEN {reason} = '{RETRY}' THEN 'retrying'
              WHEN runs.wait IS NOT NULL THEN 'waiting'
-             WHEN runs.lease_epoch = 0 AND runs.phase IN ('queued', 'running', 'waiting', 'held') AND {gated} THEN 'gated'
+             WHEN {gate} IS NOT NULL THEN 'gated'
              WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'blocked'
              WHEN runs.phase = 'queued' THEN 'queued'
              ELSE 'due' END"

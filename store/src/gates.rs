@@ -155,6 +155,24 @@ impl Store {
     }
 }
 
+/// The name of the closed gate in front of a run of the table `runs` as SQL; NULL when no gate is closed. It is that of
+/// [`Store::gate`], and `pressure` for a shortage, which is not in the database.
+pub(super) fn name_in_sql(pressure: bool) -> String {
+    let pressure = if pressure { "'pressure'" } else { "NULL" };
+    format!(
+        "CASE
+         WHEN runs.lease_epoch > 0 OR runs.phase NOT IN ('queued', 'running', 'waiting', 'held') THEN NULL
+         WHEN EXISTS (SELECT 1 FROM settings AS gate WHERE gate.key = '{DRAIN}') THEN 'drain'
+         WHEN runs.purpose = 'change' AND EXISTS (SELECT 1 FROM servers AS gate
+             WHERE gate.serial = runs.server AND gate.maintenance IS NOT NULL) THEN 'maintenance'
+         WHEN runs.batch <> '' AND EXISTS (SELECT 1 FROM batches AS gate
+             WHERE gate.id = runs.batch AND gate.gate = 'stopped') THEN 'batch-stopped'
+         WHEN runs.batch <> '' AND runs.canary = 0 AND EXISTS (SELECT 1 FROM batches AS gate
+             WHERE gate.id = runs.batch AND gate.gate = 'canary') THEN 'batch-canary'
+         ELSE {pressure} END"
+    )
+}
+
 fn why(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }

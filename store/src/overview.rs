@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ToSql, params};
 
-use super::filters::{Sql, field, open_failure};
+use super::filters::{Present, Sql, field, open_failure};
+use super::gates::name_in_sql;
 use super::rows::{Columns, ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use model::cause::FailedJob;
@@ -31,17 +32,6 @@ const STATE: &str = "CASE
      WHEN phase = 'queued' OR EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'queued'
      ELSE 'working' END";
 
-/// What keeps a queued run from its start: the first of them that applies, as `explain` says it.
-const BLOCKER: &str = "CASE
-     WHEN EXISTS (SELECT 1 FROM settings WHERE settings.key = 'drain') THEN 'drain'
-     WHEN runs.purpose = 'change' AND EXISTS (SELECT 1 FROM servers
-         WHERE servers.serial = runs.server AND servers.maintenance IS NOT NULL) THEN 'maintenance'
-     WHEN runs.batch <> '' AND EXISTS (SELECT 1 FROM batches
-         WHERE batches.id = runs.batch AND batches.gate = 'stopped') THEN 'batch-stopped'
-     WHEN runs.batch <> '' AND runs.canary = 0 AND EXISTS (SELECT 1 FROM batches
-         WHERE batches.id = runs.batch AND batches.gate = 'canary') THEN 'batch-canary'
-     WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'lock'
-     ELSE 'place' END";
 /// The maximum of stopped batches that are named.
 const MAX_STOPPED: usize = 20;
 
@@ -64,7 +54,7 @@ pub struct Overview {
     pub holds: Vec<HoldGroup>,
     /// Queued jobs by what keeps them from their start; the largest group first.
     pub blocked: Vec<BlockedGroup>,
-    /// Batches that have stopped and have jobs that have not ended, the newest first.
+    /// Batches that have stopped and have jobs that have not begun, the newest first.
     pub stopped: Vec<StoppedBatch>,
     /// Jobs that ended in the last day, by hour and outcome.
     pub ended: Vec<EndedGroup>,
@@ -128,7 +118,7 @@ pub struct HoldGroup {
 /// Queued jobs that one thing keeps from their start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockedGroup {
-    /// `drain`, `maintenance`, `batch-stopped`, `batch-canary`, `lock`, or `place`: a worker or a limit.
+    /// The closed gate (`drain`, `maintenance`, `batch-stopped`, `batch-canary`, `pressure`), `lock`, or `place`: a worker or a limit.
     pub blocker: String,
     /// How many.
     pub jobs: u64,
@@ -181,11 +171,11 @@ impl Store {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn overview(&self, now: Time) -> Result<Overview, StoreError> {
+    pub async fn overview(&self, present: Present) -> Result<Overview, StoreError> {
         const OPERATION: &str = "count jobs for the overview";
         self.read(OPERATION, move |connection| {
             let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
-            let since = now.minus(DAY).to_string();
+            let since = present.now.minus(DAY).to_string();
             let (failed, succeeded) = outcomes(connection, &since)?;
             let one =
                 |sql: &str| first(connection, OPERATION, sql, &[], |columns| columns.get::<i64>("number"));
@@ -198,9 +188,9 @@ impl Store {
                 failed,
                 succeeded,
                 open: open(connection)?,
-                failures: failures(connection, now)?,
+                failures: failures(connection, present.now)?,
                 holds: holds(connection)?,
-                blocked: blocked(connection)?,
+                blocked: blocked(connection, present.pressure)?,
                 stopped: stopped(connection)?,
                 ended: ended(connection, &since)?,
                 racks: racks(connection)?,
@@ -272,13 +262,14 @@ fn failures(connection: &Connection, now: Time) -> Result<Vec<FailureGroup>, Sto
         let row = |columns: &Columns<'_>| Ok((failed_job(columns)?, columns.count("jobs")?));
         all(connection, OPERATION, &sql, &values, row)
     });
-    let mut found: HashMap<String, FailureGroup> = HashMap::new();
+    let mut found = HashMap::new();
     let is_one_cause = groups.is_none();
+    let alike = |job: &FailedJob| (job.class.clone(), job.step.clone(), String::new());
     for ((job, at), jobs) in groups.transpose()?.into_iter().flatten() {
-        found.insert(format!("{} {}", job.class, job.step), group_of(job, at, jobs));
+        found.insert(alike(&job), group_of(job, at, jobs));
     }
     for (job, at) in newest.drain(..) {
-        let key = if is_one_cause { job.cause() } else { format!("{} {}", job.class, job.step) };
+        let key = if is_one_cause { job.key() } else { alike(&job) };
         let server = job.server.clone();
         let group = found.entry(key).or_insert_with(|| group_of(job, at, 0));
         group.jobs += u64::from(is_one_cause);
@@ -330,12 +321,16 @@ fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
     Ok(groups)
 }
 
-fn blocked(connection: &Connection) -> Result<Vec<BlockedGroup>, StoreError> {
+/// Queued runs by what keeps them from their start: the first that applies, as `explain` says it.
+fn blocked(connection: &Connection, pressure: bool) -> Result<Vec<BlockedGroup>, StoreError> {
+    const LOCK: &str = "CASE WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0)
+                        THEN 'lock' ELSE 'place' END";
     let sql = format!(
         "SELECT blocker, count(*) AS jobs, min(updated_at) AS since, min(deadline_at) AS next_deadline FROM
-             (SELECT {STATE} AS state, {BLOCKER} AS blocker, updated_at, deadline_at FROM runs
+             (SELECT {STATE} AS state, coalesce({gate}, {LOCK}) AS blocker, updated_at, deadline_at FROM runs
               WHERE phase <> 'ended' AND parent IS NULL)
-         WHERE state = 'queued' GROUP BY 1 ORDER BY jobs DESC, 1"
+         WHERE state = 'queued' GROUP BY 1 ORDER BY jobs DESC, 1",
+        gate = name_in_sql(pressure),
     );
     all(connection, "group queued jobs", &sql, &[], |columns| {
         Ok(BlockedGroup {
@@ -351,7 +346,7 @@ fn stopped(connection: &Connection) -> Result<Vec<StoppedBatch>, StoreError> {
     let of_batch = "FROM runs WHERE runs.batch = batches.id AND runs.batch <> ''";
     let sql = format!(
         "SELECT id, gate_since, failures, (SELECT count(*) {of_batch} AND runs.phase = 'queued') AS queued FROM batches
-         WHERE gate = 'stopped' AND EXISTS (SELECT 1 {of_batch} AND runs.phase <> 'ended')
+         WHERE gate = 'stopped' AND EXISTS (SELECT 1 {of_batch} AND runs.phase = 'queued')
          ORDER BY gate_since DESC LIMIT {MAX_STOPPED}"
     );
     all(connection, "read stopped batches", &sql, &[], |columns| {

@@ -105,6 +105,7 @@ pub(crate) fn blocker(name: &str) -> &str {
         "maintenance" => "until the maintenance of their servers ends",
         "batch-stopped" => "until their batch is continued",
         "batch-canary" => "until the first jobs of their batch have succeeded",
+        "pressure" => "until a shortage of the controller ends",
         "lock" => "until another job of their server or BMC ends",
         "place" => "for a worker, or for a place below a limit",
         other => other,

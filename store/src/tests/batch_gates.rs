@@ -1,7 +1,8 @@
 //! Batches that stop: canaries first, and no further job after a number of failures, also over a restart.
 
 use super::*;
-use model::{Batch, BatchId, BatchStopReason, Failure, Gate};
+use crate::{MaintenanceChange, Present};
+use model::{Batch, BatchId, BatchStopReason, Failure, Gate, GateClosure};
 
 async fn batch(kit: &Kit, canary: u32, stop_after: Option<u32>) -> BatchId {
     let id = BatchId::new();
@@ -29,6 +30,10 @@ async fn job(kit: &Kit, name: &str, batch: BatchId, canary: bool) -> RunId {
     run.request.batch = Some(batch);
     run.request.canary = canary;
     kit.create_run(run).await
+}
+
+fn present(second: u64) -> Present {
+    Present { now: at(second), pressure: false }
 }
 
 async fn claim_all(kit: &Kit, second: u64) -> Vec<RunId> {
@@ -240,11 +245,82 @@ async fn the_overview_names_what_keeps_queued_jobs_and_the_batches_that_have_sto
     assert_eq!(claim_all(&kit, 2).await, [first]);
     job(&kit, "B", batch, false).await;
     fail(&kit, first, "the network is away", at(3)).await;
-    let overview = kit.store.overview(at(4)).await.unwrap();
+    let overview = kit.store.overview(present(4)).await.unwrap();
     let blocked: Vec<(&str, u64)> =
         overview.blocked.iter().map(|group| (group.blocker.as_str(), group.jobs)).collect();
     assert_eq!(blocked, [("batch-stopped", 1)]);
     let stopped: Vec<(BatchId, u64)> =
         overview.stopped.iter().map(|batch| (batch.id, batch.queued)).collect();
     assert_eq!(stopped, [(batch, 1)]);
+}
+
+#[tokio::test]
+async fn a_stopped_batch_without_a_queued_job_is_not_in_the_overview() {
+    let kit = Kit::new();
+    let batch = batch(&kit, 0, Some(1)).await;
+    let runs = [job(&kit, "A", batch, false).await, job(&kit, "B", batch, false).await];
+    assert_eq!(claim_all(&kit, 2).await.len(), 2);
+    fail(&kit, runs[0], "the network is away", at(3)).await;
+    assert!(stop(&kit, batch).await.is_some());
+    assert_eq!(kit.store.overview(present(4)).await.unwrap().stopped, []);
+}
+
+/// What keeps each queued run from its start, as the overview and the gate of each run say it.
+async fn blockers(kit: &Kit, runs: &[RunId]) -> Vec<String> {
+    let mut gates = BTreeMap::new();
+    let mut names = Vec::new();
+    for id in runs {
+        let gate = kit.store.gate(&kit.run(*id).await).await.unwrap();
+        let name = gate.map_or_else(|| "place".to_owned(), |gate| gate.name().to_owned());
+        *gates.entry(name.clone()).or_insert(0) += 1;
+        names.push(name);
+    }
+    let overview = kit.store.overview(present(9)).await.unwrap();
+    let shown = overview.blocked.into_iter().map(|group| (group.blocker, group.jobs));
+    assert_eq!(shown.collect::<BTreeMap<_, _>>(), gates);
+    names
+}
+
+#[tokio::test]
+async fn the_overview_names_the_gate_that_is_in_front_of_each_queued_job() {
+    let kit = Kit::new();
+    let closed = || GateClosure { since: at(1), by: "ann".to_owned(), reason: String::new() };
+    let batch = batch(&kit, 1, None).await;
+    let runs = [job(&kit, "A", batch, true).await, job(&kit, "B", batch, false).await];
+    assert_eq!(blockers(&kit, &runs).await, ["place", "batch-canary"]);
+    let server = serial("A");
+    let change = kit.store.set_maintenance(&server, Some(closed()), "ann", at(2)).await.unwrap();
+    assert!(matches!(change, MaintenanceChange::Changed(_)));
+    assert_eq!(blockers(&kit, &runs).await, ["maintenance", "batch-canary"]);
+    kit.store.drain(closed()).await.unwrap();
+    assert_eq!(blockers(&kit, &runs).await, ["drain", "drain"]);
+    kit.store.undrain("ann", at(3)).await.unwrap();
+    kit.store.set_maintenance(&server, None, "ann", at(3)).await.unwrap();
+    assert_eq!(claim_all(&kit, 4).await, [runs[0]]);
+    fail(&kit, runs[0], "the network is away", at(5)).await;
+    assert_eq!(blockers(&kit, &runs[1..]).await, ["batch-stopped"]);
+}
+
+#[tokio::test]
+async fn under_pressure_the_overview_names_it_unless_another_gate_is_closed_or_the_job_has_started() {
+    let kit = Kit::new();
+    let batch = batch(&kit, 1, None).await;
+    let canary = job(&kit, "A", batch, true).await;
+    job(&kit, "B", batch, false).await;
+    let names = async |pressure| {
+        let overview = kit.store.overview(Present { pressure, ..present(9) }).await.unwrap();
+        let mut names: Vec<String> = overview.blocked.into_iter().map(|group| group.blocker).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(true).await, ["batch-canary", "pressure"]);
+    assert_eq!(names(false).await, ["batch-canary", "place"]);
+    kit.outside()
+        .execute_batch(&format!(
+            "UPDATE runs SET lease_epoch = 1, phase = 'running' WHERE id = '{canary}';
+             INSERT INTO locks (resource, root, held, priority, since) VALUES ('permit', '{canary}', 0, 0, '{}');",
+            at(3)
+        ))
+        .unwrap();
+    assert_eq!(names(true).await, ["batch-canary", "lock"]);
 }

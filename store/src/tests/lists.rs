@@ -470,7 +470,7 @@ proptest! {
         let kit = Kit::new();
         fill(&kit.outside(), &machines, &rows, drained);
         let present = Present { now: at(NOW), pressure };
-        let overview = runtime.block_on(kit.store.overview(present.now)).unwrap();
+        let overview = runtime.block_on(kit.store.overview(present)).unwrap();
         for group in &overview.failures {
             // The filter of the link beside the number of the group, which lists all causes of one class at one step.
             let alike = overview.failures.iter().filter(|other| (&other.class, &other.step) == (&group.class, &group.step));

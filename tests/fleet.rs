@@ -376,6 +376,8 @@ async fn an_import_has_a_result_per_row_and_doubles_nothing() {
     let done = scene.admin.post("/api/v1/server-imports", &body).await.expect(200);
     let results: Vec<&Value> = done["rows"].as_array().unwrap().iter().map(|row| &row["result"]).collect();
     assert_eq!(results, ["created", "created", "refused", "refused", "refused"]);
+    let twice = &done["rows"][3]["error"]["details"][0];
+    assert_eq!(twice["message"], "an earlier row has the serial number IMP-1 too");
     assert_eq!(
         done["rows"][2]["error"]["details"].as_array().unwrap().len(),
         3,
@@ -391,6 +393,27 @@ async fn an_import_has_a_result_per_row_and_doubles_nothing() {
     let found = listed(&scene.admin, "/api/v1/servers?label=site%3Dnorth", "servers", "serial").await;
     assert_eq!(found, ["IMP-2"]);
     scene.admin.post("/api/v1/server-imports", &json!({ "rows": [] })).await.refused(400, "validation_error");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_is_a_number_is_refused_by_its_field_and_is_in_no_response() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let mut row = machine("NUM-1");
+    row["bmc_password"] = json!(4_815_162_342_u64);
+    let imported = scene.admin.post("/api/v1/server-imports", &json!({ "rows": [row, machine("NUM-2")] })).await;
+    let created = scene.admin.post("/api/v1/servers", &row).await;
+    let patched = scene.admin.patch("/api/v1/servers/NUM-2", &json!({ "bmc_password": 4_815_162_342_u64 })).await;
+    for response in [&imported, &created, &patched] {
+        assert!(!response.text().contains("4815162342"), "{}", response.text());
+    }
+    let refused = imported.expect(200)["rows"][0].clone();
+    assert_eq!((&refused["serial"], &refused["result"]), (&json!("NUM-1"), &json!("refused")), "{refused}");
+    assert_eq!(refused["error"]["details"][0]["path"], "/bmc_password");
+    for response in [created, patched] {
+        let refused = response.expect(400);
+        assert_eq!(refused["details"][0]["path"], "/bmc_password", "{refused}");
+    }
     scene.end().await;
 }
 

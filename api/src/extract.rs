@@ -18,7 +18,7 @@ use super::error::{ApiError, Detail};
 pub(super) use super::error::{unknown_job, unknown_server};
 use super::error_code::{ErrorCode, Rule};
 use super::query::refuse_unknown;
-use super::{request_audit, visible};
+use super::{request_audit, shape, visible};
 use access::auth::{AuthMethod, Permission, Principal, ServerScope, SessionSecret};
 use model::{RunId, Serial};
 
@@ -174,14 +174,14 @@ impl FromRequestParts<Api> for Peer {
 pub(super) struct JsonBody(pub(super) Bytes);
 
 impl JsonBody {
-    /// Parses the body; an error names line and column.
+    /// Parses the body; an error names the field, line and column, and no value.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.0).map_err(|error| {
             let place = format!("line {}, column {}", error.line(), error.column());
             if error.is_data() {
-                let text = error.to_string();
-                let what = text.split(" at line ").next().unwrap_or_default().to_owned();
-                ApiError::invalid(vec![Detail::new("", Rule::Shape, format!("{what} ({place})"))])
+                let mut detail = shape::refusal::<T>(&self.0, &error);
+                detail.message = format!("{} ({place})", detail.message);
+                ApiError::invalid(vec![detail])
             } else {
                 ApiError::new(ErrorCode::BadJson, format!("the body is not JSON: {error}"))
                     .detail(Detail::new("", Rule::Json, place))

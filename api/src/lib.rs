@@ -49,6 +49,7 @@ mod secrets;
 mod servers;
 mod session;
 mod settings;
+mod shape;
 mod support;
 mod visible;
 mod webhooks;

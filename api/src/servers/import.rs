@@ -8,19 +8,20 @@
 //! Invariants: a repetition registers nothing twice and changes nothing; a registered server with other values is left as it is
 //! and its row says which fields differ; no password is in a response.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use axum::Json;
 use axum::extract::State;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail, ErrorBody};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, Parameters};
-use super::super::request_audit;
+use super::super::{request_audit, shape};
 use super::change::{NewServer, ServerFields};
 use super::create::same;
 use model::{NewEvent, Serial, Server};
@@ -132,19 +133,19 @@ pub(crate) async fn import(
     if query.dry_run {
         request_audit::changes_nothing();
     }
-    let mut seen: HashMap<Serial, usize> = HashMap::new();
+    let mut seen = HashSet::new();
     let mut prepared = Vec::with_capacity(request.rows.len());
     for (index, row) in request.rows.into_iter().enumerate() {
         let fields = fields_of(&row);
-        let shown = fields.as_ref().ok().and_then(|fields| fields.serial.clone());
+        let shown = fields.as_ref().map_or_else(|_| serial_of(&row), |fields| fields.serial.clone());
         let row = fields.and_then(|fields| ready(&api, fields)).and_then(|row| {
-            match seen.insert(row.server.serial.clone(), index) {
-                None => Ok(row),
-                Some(first) => Err(ApiError::invalid(vec![Detail::new(
+            match seen.insert(row.server.serial.clone()) {
+                true => Ok(row),
+                // Without the number of the row: a client may send only some rows of its file.
+                false => Err(ApiError::invalid(vec![Detail::new(
                     "/serial",
                     Rule::Value,
-                    // Rows are counted from 1 where people read them: on the page and in the table of the command.
-                    format!("row {} has this serial number too", first + 1),
+                    format!("an earlier row has the serial number {} too", row.server.serial),
                 )])),
             }
         });
@@ -165,10 +166,14 @@ pub(crate) async fn import(
 /// The fields of a row.
 fn fields_of(row: &RawValue) -> Result<ServerFields, ApiError> {
     serde_json::from_str(row.get()).map_err(|error| {
-        let text = error.to_string();
-        let what = text.split(" at line ").next().unwrap_or_default();
-        ApiError::invalid(vec![Detail::new("", Rule::Shape, what)])
+        ApiError::invalid(vec![shape::refusal::<ServerFields>(row.get().as_bytes(), &error)])
     })
+}
+
+/// The serial number of a row whose other fields cannot be read.
+fn serial_of(row: &RawValue) -> Option<String> {
+    let fields: Map<String, Value> = serde_json::from_str(row.get()).ok()?;
+    fields.get("serial").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// Checks a row and seals its password.

@@ -33,6 +33,7 @@ use super::Api;
 use super::error::{ApiError, Detail};
 use super::error_code::{ErrorCode, Rule};
 use super::extract::read_body;
+use super::shape;
 use engine::RemoteError;
 
 pub use roster::{ReadAuthorities, Workers};
@@ -69,8 +70,9 @@ impl<T: DeserializeOwned> FromRequest<Api> for Message<T> {
 async fn read<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, ApiError> {
     let body = read_body(request, limit).await?;
     serde_json::from_slice(&body).map_err(|error| {
-        let message = format!("the message of the worker cannot be read: {error}");
-        ApiError::invalid(vec![Detail::new("", Rule::Shape, message)])
+        let mut detail = shape::refusal::<T>(&body, &error);
+        detail.message = format!("the message of the worker cannot be read: {}", detail.message);
+        ApiError::invalid(vec![detail])
     })
 }
 

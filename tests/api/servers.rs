@@ -93,7 +93,12 @@ async fn a_server_is_deleted_with_its_ended_jobs_after_a_preview() {
     assert_eq!(preview, json!({ "dry_run": true, "serial": "GONE-1", "jobs": 1 }));
     scene.admin.get(place).await.expect(200);
 
+    // As a start with TASK_ISO_MODE=file wrote it; this one has TASK_ISO_MODE=computed.
+    let image = scene.folder.path().join("data/task-isos").join(&job);
+    std::fs::create_dir_all(&image).unwrap();
+    std::fs::write(image.join("task.iso"), "an image with secrets").unwrap();
     assert_eq!(scene.admin.delete(&format!("{place}?with_history=true")).await.status, 204);
+    assert!(!image.exists(), "the files of the jobs are removed too");
     scene.admin.get(place).await.refused(404, "unknown_server");
     scene.admin.get(&format!("/api/v1/jobs/{job}")).await.refused(404, "unknown_job");
     let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);

@@ -64,9 +64,7 @@ pub(crate) async fn delete(
         true => (format!("server {serial} deleted with {}", jobs(history.runs)), history.roots),
         false => (format!("server {serial} deleted"), Vec::new()),
     };
-    if let Some(folder) = &api.services.settings.task_iso_dir {
-        provision::remove_task_images(folder, &roots).await;
-    }
+    provision::remove_task_images(&api.task_iso_dir, &roots).await;
     let event = NewEvent::info("server.deleted", message).by(&principal.name);
     match api.store().delete_server(&serial, &roots, event, api.now()).await? {
         DeletedServer::Deleted => Ok(StatusCode::NO_CONTENT.into_response()),

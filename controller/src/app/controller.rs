@@ -200,6 +200,7 @@ impl Controller {
             renew_report_secrets,
             metrics,
             storage: settings.storage_root.clone(),
+            task_iso_dir: settings.task_iso_dir.clone(),
             addresses: address_policy(settings),
             settings: ApiSettings {
                 max_body_bytes: settings.max_body_bytes,

@@ -226,7 +226,9 @@ async fn a_token_with_labels_reaches_only_servers_with_them_on_every_route() {
     assert_eq!(serials(&listed, "jobs", "server_serial"), own);
     let foreign = client.get("/api/v1/jobs?server_serial=LAB-2").await.expect(200);
     assert_eq!(foreign["jobs"], json!([]));
-    for place in ["/api/v1/servers/LAB-1".to_owned(), format!("/api/v1/jobs/{}/explain", jobs[0])] {
+    let of_job = |more: &str| format!("/api/v1/jobs/{}/{more}", jobs[0]);
+    let of_server = |more: &str| format!("/api/v1/servers/LAB-1{more}");
+    for place in [of_server(""), of_server("/inventory"), of_job("explain"), of_job("log")] {
         assert_eq!(client.get(&place).await.status, 200, "{place}");
     }
     let streamed = client.request(Method::GET, "/api/v1/events").header("accept", "text/event-stream");

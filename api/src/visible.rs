@@ -43,6 +43,7 @@ pub(super) fn labels_of(method: &Method, route: &str) -> Labels {
         "/api/v1/jobs/{id}"
         | "/api/v1/jobs/{id}/events"
         | "/api/v1/jobs/{id}/explain"
+        | "/api/v1/jobs/{id}/log"
         | "/api/v1/jobs/{id}/media"
         | "/api/v1/jobs/{id}/cancel"
         | "/api/v1/jobs/{id}/hold"
@@ -50,7 +51,9 @@ pub(super) fn labels_of(method: &Method, route: &str) -> Labels {
         | "/api/v1/jobs/{id}/finish"
         | "/api/v1/jobs/{id}/retry" => Labels::OfJob,
         "/api/v1/servers/{serial}" | "/api/v1/servers/{serial}/card" if reads => Labels::OfServer,
-        "/api/v1/servers/{serial}/maintenance"
+        "/api/v1/servers/{serial}/inventory"
+        | "/api/v1/servers/{serial}/bios"
+        | "/api/v1/servers/{serial}/maintenance"
         | "/api/v1/servers/{serial}/probe"
         | "/api/v1/servers/{serial}/doctor"
         | "/api/v1/servers/{serial}/condition"

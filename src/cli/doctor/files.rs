@@ -11,7 +11,7 @@ use controller::app::tls_options;
 use model::error_chain;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
-use secrets::SecretSource;
+use secrets::{KeyRing, MasterKeyError, SecretSource};
 use settings::Settings;
 use url::Url;
 
@@ -23,6 +23,8 @@ const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
 const BEHIND: Duration = Duration::from_secs(300);
 /// How long before its end a certificate is a warning.
 const ENDS_SOON: Duration = Duration::from_secs(14 * 86_400);
+/// Why files with secrets are checked.
+const FOR_SECRETS: &str = "a user who reads a key has what it protects";
 
 /// Whether a controller holds the lock of this data directory.
 pub(super) fn is_locked(data: &Path) -> bool {
@@ -66,11 +68,9 @@ pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
         Some(SecretSource::File(path)) => Some(path.clone()),
         _ => None,
     };
-    let master = file(&settings.master_key).or_else(|| {
-        settings.master_key.is_none().then(|| settings.master_key_file()).filter(|path| path.exists())
-    });
+    let own = settings.master_key.is_none().then(|| settings.master_key_file()).filter(|path| path.exists());
     let named = [
-        ("MASTER_KEY", master),
+        ("MASTER_KEY", file(&settings.master_key)),
         ("TLS_KEY_FILE", settings.tls_key_file.clone()),
         ("JWT_SECRET", file(&settings.jwt_secret)),
         ("WEBHOOK_SECRET", file(&settings.webhook_secret)),
@@ -78,11 +78,35 @@ pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
         ("BACKUP_REGISTRY_PASSWORD", file(&settings.backup_registry_password)),
         ("EVENTS_CREDENTIALS_FILE", settings.events_credentials_file.clone()),
     ];
-    named.into_iter().filter_map(|(name, path)| Some(secret(name, &path?))).collect()
+    let named = named.into_iter().filter_map(|(name, path)| Some(secret(name, &path?)));
+    own.map(|path| key_file(&path, &settings.storage_root)).into_iter().chain(named).collect()
+}
+
+/// The key file of the data directory, read as the start reads it.
+fn key_file(path: &Path, data: &Path) -> Finding {
+    let finding = Finding::new("secret", FOR_SECRETS);
+    let shown = path.display();
+    if let Err(error) = KeyRing::load(path) {
+        let advice = match error {
+            MasterKeyError::ReadableByOthers { .. } => format!("chmod 0600 {shown}"),
+            _ => "the controller does not start with it: correct the file, or take it from its backup".to_owned(),
+        };
+        return finding.failed(format!("MASTER_KEY: {}", error_chain(&error)), advice);
+    }
+    let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid()).ok();
+    match (owner(path), owner(data)) {
+        (Some(of_key), Some(of_data)) if of_key != of_data => finding.failed(
+            format!(
+                "MASTER_KEY: {shown} belongs to user {of_key}, and the data directory to user {of_data}, who cannot read it"
+            ),
+            format!("chown {of_data} {shown}"),
+        ),
+        _ => finding.passed(format!("MASTER_KEY: {shown} is closed to other users")),
+    }
 }
 
 fn secret(name: &str, path: &Path) -> Finding {
-    let finding = Finding::new("secret", "a user who reads a key has what it protects");
+    let finding = Finding::new("secret", FOR_SECRETS);
     let shown = path.display();
     match fs::metadata(path) {
         Err(error) => {
@@ -205,11 +229,27 @@ mod tests {
         let path = folder.path().join("key");
         fs::write(&path, "0123456789abcdef").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
-        let finding = secret("MASTER_KEY", &path);
+        let finding = secret("JWT_SECRET", &path);
         assert_eq!(finding.state, State::Fail);
         assert!(finding.what_to_do.starts_with("chmod o= "), "{finding:?}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(secret("MASTER_KEY", &path).state, State::Pass);
-        assert_eq!(secret("MASTER_KEY", &folder.path().join("none")).state, State::Fail);
+        assert_eq!(secret("JWT_SECRET", &path).state, State::Pass);
+        assert_eq!(secret("JWT_SECRET", &folder.path().join("none")).state, State::Fail);
+    }
+
+    #[test]
+    fn a_master_key_that_the_start_refuses_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("master.key");
+        fs::write(&path, "ab".repeat(32)).unwrap();
+        for (mode, state) in [(0o600, State::Pass), (0o400, State::Pass), (0o640, State::Fail), (0o604, State::Fail)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let finding = key_file(&path, folder.path());
+            assert_eq!(finding.state, state, "{mode:o} {finding:?}");
+            assert_eq!(finding.what_to_do.contains("chmod 0600"), state == State::Fail, "{finding:?}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "no key").unwrap();
+        assert_eq!(key_file(&path, folder.path()).state, State::Fail);
     }
 }

@@ -127,6 +127,27 @@ async fn a_scheduled_backup_is_listed_verified_watched_and_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_backup_is_none_for_the_metric_of_the_newest_backup() {
+    let scene = Scene::bare(Vec::new(), |settings, folder| {
+        let target = folder.join("backups");
+        std::fs::create_dir(&target).unwrap();
+        settings.backup_schedule = BackupSchedule::Off;
+        settings.backup_target = Some(BackupTarget::Folder(target));
+    })
+    .await;
+    let admin = &scene.admin;
+    assert!(metric(admin, "backup_timestamp_seconds").await < 1.0);
+    succeeds(admin, &["backup", "now"]).await;
+    assert!(metric(admin, "backup_timestamp_seconds").await > 1.0);
+    let made = backups(&scene.folder.path().join("backups")).remove(0);
+    let name = made.file_name().unwrap().to_str().unwrap();
+    std::fs::write(made.join("data/provisioner.db"), "rot").unwrap();
+    assert_eq!(ran(admin, &["backup", "verify", name]).await.status.code(), Some(1));
+    assert!(metric(admin, "backup_timestamp_seconds").await < 1.0);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn backups_go_to_the_registry_of_another_controller_with_a_login_that_is_nowhere() {
     const REPOSITORY: &str = "site-a/shoal";
     let other = Scene::bare(Vec::new(), |_, _| {}).await;

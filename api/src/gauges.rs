@@ -3,23 +3,23 @@
 use super::Api;
 use super::error::ApiError;
 use access::audit::AuditAction;
-use store::AuditFilter;
+use store::{AuditFilter, Store};
 use telemetry::HostGauges;
 
 /// Reads and sets the gauges.
 pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
     let store = api.store();
-    let newest_backup = AuditFilter {
-        action: Some(AuditAction::DataBackup.as_str().to_owned()),
-        limit: 1,
-        ..AuditFilter::default()
-    };
-    let backup = store.audit(newest_backup).await?.first().map(|entry| entry.time.timestamp().as_second());
-    let own_backup = api.backups.as_ref().and_then(|backups| {
-        let status = backups.status();
+    let status = api.backups.as_ref().map(|backups| backups.status());
+    let keeps_backups = status.as_ref().is_some_and(|status| status.target.is_some());
+    let own_backup = status.and_then(|status| {
         let last = status.last?;
         Some((last.made_at?.unix_seconds(), status.age_seconds?, last.bytes?))
     });
+    // The entry of a backup that is damaged, or never got its name, is no backup.
+    let backup = match keeps_backups {
+        true => own_backup.map(|(made_at, ..)| made_at),
+        false => newest_entry(store).await?,
+    };
     let certificate = api.tls.as_ref().and_then(|certificates| certificates.state().until);
     // A disk that cannot be read has no free space for an alert.
     let disk = rustix::fs::statvfs(&api.storage).ok();
@@ -46,4 +46,14 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
         disabled_webhooks,
     });
     Ok(())
+}
+
+/// The time of the newest backup in the audit log, in seconds since 1970.
+async fn newest_entry(store: &Store) -> Result<Option<i64>, ApiError> {
+    let filter = AuditFilter {
+        action: Some(AuditAction::DataBackup.as_str().to_owned()),
+        limit: 1,
+        ..AuditFilter::default()
+    };
+    Ok(store.audit(filter).await?.first().map(|entry| entry.time.timestamp().as_second()))
 }

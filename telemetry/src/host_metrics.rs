@@ -55,7 +55,7 @@ pub struct HostGauges {
     pub free_bytes: u64,
     /// Bytes of the data disk.
     pub size_bytes: u64,
-    /// The time of the newest backup, in seconds since 1970.
+    /// The time of the newest backup, in seconds since 1970; one that is known to be damaged is none.
     pub backup: Option<i64>,
     /// The newest verified backup that the controller made itself: its time in seconds since 1970, its age in seconds, its bytes.
     pub own_backup: Option<(i64, u64, u64)>,
@@ -86,7 +86,7 @@ impl HostMetrics {
         registry.register_with_unit("data_free", free, bytes.clone(), self.free.clone());
         let size = "Size of the disk of the data directory";
         registry.register_with_unit("data_size", size, bytes, self.size.clone());
-        let backup = "Time of the newest backup in the audit log, 0 without one";
+        let backup = "Time of the newest backup, 0 without one: with BACKUP_TARGET of the newest one there without damage, otherwise in the audit log";
         registry.register_with_unit("backup_timestamp", backup, seconds.clone(), self.backup.clone());
         let success = "Time of the newest verified backup that the controller made itself, 0 without one";
         let registered = self.backup_success.clone();

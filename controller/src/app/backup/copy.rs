@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256, Sha512};
 
 use super::error::{BackupError, file};
-use super::names::{DATA, SUMMARY, SUMS, names, sync_directory};
+use super::names::{BLOBS, DATA, LIBRARY, SUMMARY, SUMS, names, sync_directory};
 use super::work::Work;
 
 /// When tags were pushed, by the paths of their records in the backup.
@@ -79,6 +79,15 @@ impl Promised {
             "sha512" => Self::Sha512(hex.to_owned()),
             _ => Self::Nothing,
         }
+    }
+
+    /// The digest that the place of a file in a backup promises.
+    fn at(relative: &Path) -> Self {
+        let below = |directory: &str| relative.strip_prefix(directory).ok()?.to_str();
+        if let Some((algorithm, hex)) = below(BLOBS).and_then(|path| path.split_once('/')) {
+            return Self::of(algorithm, hex);
+        }
+        below(LIBRARY).and_then(|name| name.strip_suffix(".iso")).map_or(Self::Nothing, |hex| Self::of("sha256", hex))
     }
 }
 
@@ -285,14 +294,19 @@ pub(super) fn digest_of(path: &Path, work: &Work) -> Result<(String, u64), Backu
     }
 }
 
-/// Reads every file of a backup again from the disk and writes the sums.
+/// Reads every file of a backup again from the disk and writes the sums. Content that does not have the digest of its name any more was
+/// written or read wrongly: the disk of the backup is to blame, because its source was compared when it was copied.
 pub(super) fn sums_of(root: &Path, work: &Work) -> Result<Sums, BackupError> {
     let path = root.join(SUMS);
     let mut sums = BufWriter::new(create(&path)?);
     let mut digest = Sha256::new();
     let (mut files, mut bytes) = (0, 0);
     walk(root, Path::new(DATA), &mut |relative| {
-        let (hex, length) = digest_of(&root.join(relative), work)?;
+        let path_of_copy = root.join(relative);
+        let (hex, length) = digest_of(&path_of_copy, work)?;
+        if matches!(Promised::at(relative), Promised::Sha256(promised) if promised != hex) {
+            return Err(BackupError::Miswritten { path: path_of_copy });
+        }
         let line = format!("{hex}  {}\n", relative.display());
         digest.update(line.as_bytes());
         (files, bytes) = (files + 1, bytes + length);

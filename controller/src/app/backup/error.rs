@@ -56,6 +56,15 @@ pub enum BackupError {
         /// What is wrong, with the file.
         reason: String,
     },
+    /// A file of a new backup has other content than its source.
+    #[error(
+        "{} does not have the content that was copied; check the disk of the backup and its log (`dmesg`), then make the backup again",
+        path.display()
+    )]
+    Miswritten {
+        /// The file of the copy.
+        path: PathBuf,
+    },
     /// The target of a restore is in use.
     #[error("{} is not empty; restore into new directories, or move the present data away first", path.display())]
     NotEmpty {

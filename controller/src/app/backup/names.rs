@@ -15,6 +15,8 @@ pub(super) const DATABASE: &str = "data/provisioner.db";
 pub(super) const MASTER_KEY: &str = "data/master.key";
 pub(super) const LIBRARY: &str = "data/maintenance";
 pub(super) const REGISTRY: &str = "data/oci";
+/// Content of the registry, by algorithm and digest.
+pub(super) const BLOBS: &str = "data/oci/blobs";
 /// When each tag of the registry was pushed.
 pub(super) const TAG_TIMES: &str = "data/tag-times";
 

@@ -406,7 +406,8 @@ impl BackupService {
             }
             None => "no backup has been made".to_owned(),
         });
-        age.into_iter().chain(self.0.target.as_ref().and_then(Target::warning)).collect()
+        let left_out = last.and_then(|record| Some(format!("the last backup: {}", left_out(record)?)));
+        age.into_iter().chain(left_out).chain(self.0.target.as_ref().and_then(Target::warning)).collect()
     }
 }
 
@@ -419,9 +420,24 @@ impl Running {
 fn made_event(made: &BackupRecord) -> NewEvent {
     let message =
         format!("the backup {} was made and verified: {} files, {} bytes", made.name, made.files, made.bytes);
-    NewEvent::info("backup.made", message).with(json!({
+    let event = match left_out(made) {
+        None => NewEvent::info("backup.made", message),
+        Some(why) => NewEvent::warn("backup.made", format!("{message}; {why}")),
+    };
+    event.with(json!({
         "backup": made.name, "target": made.target, "bytes": made.bytes, "files": made.files, "digest": made.digest,
+        "left_out": made.left_out,
     }))
+}
+
+/// What a backup does not have, in words; `None` when it has everything.
+fn left_out(made: &BackupRecord) -> Option<String> {
+    (made.left_out > 0).then(|| {
+        format!(
+            "{} files of the registry or the boot images are damaged in the data directory and not in it: run `shoal registry scrub`",
+            made.left_out
+        )
+    })
 }
 
 #[async_trait]

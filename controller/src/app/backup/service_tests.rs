@@ -14,7 +14,7 @@ use super::state::{BackupState, KEY};
 use super::tests::{Data, names, now, settings, sha256};
 use super::verify::verify;
 use api::BackupAdmin;
-use model::{Clock, ManualClock};
+use model::{Clock, EventLevel, ManualClock};
 use settings::{BackupSchedule, BackupTarget, Settings};
 use store::{AuditFilter, EventFilter, Store};
 use telemetry::Metrics;
@@ -293,6 +293,23 @@ async fn a_backup_that_was_damaged_is_found_and_is_never_the_one_that_stays() {
     assert!(verified(&service, &second).await.unwrap().contains("backup.json"));
     let kinds = kit.events().await;
     assert_eq!(kinds.iter().filter(|kind| *kind == "backup.damaged").count(), 2, "{kinds:?}");
+}
+
+#[tokio::test]
+async fn damaged_content_of_the_data_is_left_out_and_the_backup_says_so() {
+    let kit = Scheduled::new().await;
+    let service = kit.start().await;
+    let blob = kit.settings.registry_storage.join("blobs/sha256").join(sha256(b"v1"));
+    fs::remove_file(&blob).unwrap();
+    fs::write(&blob, "rot").unwrap();
+    assert!(service.step_now().await);
+    let status = service.status();
+    assert!(status.last.is_some(), "the database is worth a backup");
+    assert!(status.warnings.iter().any(|warning| warning.contains("shoal registry scrub")), "{:?}", status.warnings);
+    let all = EventFilter { run: None, after: 0, limit: 1000 };
+    let events = kit.data.store.events(all).await.unwrap();
+    let made = events.iter().find(|event| event.kind == "backup.made").unwrap();
+    assert!(made.level == EventLevel::Warn && made.message.contains("shoal registry scrub"), "{made:?}");
 }
 
 #[tokio::test]

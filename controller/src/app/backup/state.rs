@@ -37,6 +37,9 @@ pub(super) struct BackupRecord {
     pub(super) damage: Option<String>,
     /// Whether it is on another disk than the data.
     pub(super) apart: bool,
+    /// The number of pieces of content that were damaged or missing in the data directory and are not in it.
+    #[serde(default)]
+    pub(super) left_out: usize,
 }
 
 impl BackupRecord {
@@ -60,6 +63,7 @@ impl BackupRecord {
             verified_at,
             damage: None,
             apart,
+            left_out: summary.damaged.len(),
         }
     }
 }
@@ -148,6 +152,7 @@ mod tests {
             verified_at: "2026-01-01T00:00:00Z".parse().unwrap(),
             damage: damaged.then(|| "damaged".to_owned()),
             apart: true,
+            left_out: 0,
         }
     }
 

@@ -338,6 +338,23 @@ async fn damaged_content_of_the_registry_is_named_and_left_out() {
     verify(&data.path("backup")).unwrap();
 }
 
+#[test]
+fn a_copy_that_does_not_have_the_digest_of_its_name_is_no_backup() {
+    let work = super::work::Work::default();
+    for place in ["data/oci/blobs/sha256/", "data/maintenance/"] {
+        let folder = tempfile::tempdir().unwrap();
+        let suffix = if place.ends_with("maintenance/") { ".iso" } else { "" };
+        let path = folder.path().join(format!("{place}{}{suffix}", sha256(b"right")));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "rot").unwrap();
+        let Err(refused) = super::copy::sums_of(folder.path(), &work) else { panic!("{place} is not compared") };
+        assert!(refused.to_string().contains(&sha256(b"right")), "{refused}");
+        fs::remove_file(folder.path().join("SHA256SUMS")).unwrap();
+        fs::write(&path, "right").unwrap();
+        assert_eq!(super::copy::sums_of(folder.path(), &work).unwrap().files, 1);
+    }
+}
+
 #[tokio::test]
 async fn a_push_between_the_copies_of_the_registry_is_in_the_backup() {
     let data = Data::new().await;

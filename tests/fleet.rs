@@ -401,9 +401,11 @@ async fn a_password_that_is_a_number_is_refused_by_its_field_and_is_in_no_respon
     let scene = Scene::bare(vec![], |_, _| {}).await;
     let mut row = machine("NUM-1");
     row["bmc_password"] = json!(4_815_162_342_u64);
-    let imported = scene.admin.post("/api/v1/server-imports", &json!({ "rows": [row, machine("NUM-2")] })).await;
+    let imported =
+        scene.admin.post("/api/v1/server-imports", &json!({ "rows": [row, machine("NUM-2")] })).await;
     let created = scene.admin.post("/api/v1/servers", &row).await;
-    let patched = scene.admin.patch("/api/v1/servers/NUM-2", &json!({ "bmc_password": 4_815_162_342_u64 })).await;
+    let patched =
+        scene.admin.patch("/api/v1/servers/NUM-2", &json!({ "bmc_password": 4_815_162_342_u64 })).await;
     for response in [&imported, &created, &patched] {
         assert!(!response.text().contains("4815162342"), "{}", response.text());
     }

@@ -31,8 +31,8 @@ use super::workflow::{
     ChildRequest, Remark, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow, WorkflowRegistry,
 };
 use model::{
-    Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange,
-    RunId, Snapshot, StepName, StepRecord, class,
+    Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId,
+    Snapshot, StepName, StepRecord, class,
 };
 use store::{Claimed, Committed, Store, StoreError, log};
 

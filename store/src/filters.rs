@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rusqlite::types::Value;
 
-use super::gates::name_in_sql;
+use super::gate_names::name_of_gate;
 use model::filter::{Glob, LabelTest, ServerState, Term, Test};
 use model::{BatchId, CANCEL, Condition, Filter, JobStatus, PROVISION, Time};
 
@@ -89,7 +89,7 @@ pub(super) fn field(column: &str, path: &str) -> String {
 /// The condition of a run as SQL.
 pub(super) fn condition(present: Present) -> Sql {
     let reason = field("runs.wait", "reason");
-    let gate = name_in_sql(present.pressure);
+    let gate = name_of_gate(present.pressure);
     Sql::with(
         format!(
             "CASE

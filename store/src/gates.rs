@@ -9,13 +9,11 @@
 use rusqlite::{Connection, params};
 use serde_json::json;
 
+use super::gate_names::DRAIN;
 use super::rows::{append_events, execute, of_server, of_setting, to_json};
 use super::servers::find;
 use super::{Store, StoreError, batch_gates, locks};
 use model::{Gate, GateClosure, NewEvent, Purpose, Run, Serial, Server, Time};
-
-/// The stored setting of a drain. While it exists, no job starts.
-const DRAIN: &str = "drain";
 
 /// The result of a change of a server's maintenance.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,7 +129,7 @@ impl Store {
             .await
     }
 
-    /// The closed gate in front of a run that has not started; `None` when no gate is closed.
+    /// The closed gate in front of a run that has not started; `None` when no gate is closed. `gate_names.rs` says it of many runs.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
@@ -153,24 +151,6 @@ impl Store {
         })
         .await
     }
-}
-
-/// The name of the closed gate in front of a run of the table `runs` as SQL; NULL when no gate is closed. It is that of
-/// [`Store::gate`], and `pressure` for a shortage, which is not in the database.
-pub(super) fn name_in_sql(pressure: bool) -> String {
-    let pressure = if pressure { "'pressure'" } else { "NULL" };
-    format!(
-        "CASE
-         WHEN runs.lease_epoch > 0 OR runs.phase NOT IN ('queued', 'running', 'waiting', 'held') THEN NULL
-         WHEN EXISTS (SELECT 1 FROM settings AS gate WHERE gate.key = '{DRAIN}') THEN 'drain'
-         WHEN runs.purpose = 'change' AND EXISTS (SELECT 1 FROM servers AS gate
-             WHERE gate.serial = runs.server AND gate.maintenance IS NOT NULL) THEN 'maintenance'
-         WHEN runs.batch <> '' AND EXISTS (SELECT 1 FROM batches AS gate
-             WHERE gate.id = runs.batch AND gate.gate = 'stopped') THEN 'batch-stopped'
-         WHEN runs.batch <> '' AND runs.canary = 0 AND EXISTS (SELECT 1 FROM batches AS gate
-             WHERE gate.id = runs.batch AND gate.gate = 'canary') THEN 'batch-canary'
-         ELSE {pressure} END"
-    )
 }
 
 fn why(reason: &str) -> String {

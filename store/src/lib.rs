@@ -36,6 +36,7 @@ mod error;
 mod events;
 mod filters;
 mod firmware_sets;
+mod gate_names;
 mod gates;
 mod grants;
 mod hardware;

@@ -159,7 +159,7 @@ fn apply(
         let begun = Instant::now();
         apply_one(connection, version, script, now)
             .map_err(|source| MigrateError::Apply { name: script.name.to_owned(), source })?;
-        // The scripts of a new database are no news.
+        // A new database has all of them at once; that is no migration.
         if found > 0 {
             let (migration, seconds) = (script.name, begun.elapsed().as_secs_f64());
             tracing::info!(version, of = known, migration, seconds, "the database was migrated one version");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ToSql, params};
 
 use super::filters::{Present, Sql, field, open_failure};
-use super::gates::name_in_sql;
+use super::gate_names::name_of_gate;
 use super::rows::{Columns, ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use model::cause::FailedJob;
@@ -323,14 +323,15 @@ fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
 
 /// Queued runs by what keeps them from their start: the first that applies, as `explain` says it.
 fn blocked(connection: &Connection, pressure: bool) -> Result<Vec<BlockedGroup>, StoreError> {
-    const LOCK: &str = "CASE WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0)
+    const LOCK: &str =
+        "CASE WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0)
                         THEN 'lock' ELSE 'place' END";
     let sql = format!(
         "SELECT blocker, count(*) AS jobs, min(updated_at) AS since, min(deadline_at) AS next_deadline FROM
              (SELECT {STATE} AS state, coalesce({gate}, {LOCK}) AS blocker, updated_at, deadline_at FROM runs
               WHERE phase <> 'ended' AND parent IS NULL)
          WHERE state = 'queued' GROUP BY 1 ORDER BY jobs DESC, 1",
-        gate = name_in_sql(pressure),
+        gate = name_of_gate(pressure),
     );
     all(connection, "group queued jobs", &sql, &[], |columns| {
         Ok(BlockedGroup {

@@ -89,7 +89,8 @@ fn key_file(path: &Path, data: &Path) -> Finding {
     if let Err(error) = KeyRing::load(path) {
         let advice = match error {
             MasterKeyError::ReadableByOthers { .. } => format!("chmod 0600 {shown}"),
-            _ => "the controller does not start with it: correct the file, or take it from its backup".to_owned(),
+            _ => "the controller does not start with it: correct the file, or take it from its backup"
+                .to_owned(),
         };
         return finding.failed(format!("MASTER_KEY: {}", error_chain(&error)), advice);
     }
@@ -242,7 +243,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("master.key");
         fs::write(&path, "ab".repeat(32)).unwrap();
-        for (mode, state) in [(0o600, State::Pass), (0o400, State::Pass), (0o640, State::Fail), (0o604, State::Fail)] {
+        for (mode, state) in
+            [(0o600, State::Pass), (0o400, State::Pass), (0o640, State::Fail), (0o604, State::Fail)]
+        {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let finding = key_file(&path, folder.path());
             assert_eq!(finding.state, state, "{mode:o} {finding:?}");

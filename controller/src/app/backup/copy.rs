@@ -87,7 +87,9 @@ impl Promised {
         if let Some((algorithm, hex)) = below(BLOBS).and_then(|path| path.split_once('/')) {
             return Self::of(algorithm, hex);
         }
-        below(LIBRARY).and_then(|name| name.strip_suffix(".iso")).map_or(Self::Nothing, |hex| Self::of("sha256", hex))
+        below(LIBRARY)
+            .and_then(|name| name.strip_suffix(".iso"))
+            .map_or(Self::Nothing, |hex| Self::of("sha256", hex))
     }
 }
 
@@ -294,8 +296,8 @@ pub(super) fn digest_of(path: &Path, work: &Work) -> Result<(String, u64), Backu
     }
 }
 
-/// Reads every file of a backup again from the disk and writes the sums. Content that does not have the digest of its name any more was
-/// written or read wrongly: the disk of the backup is to blame, because its source was compared when it was copied.
+/// Reads every file of a backup again from the disk and writes the sums. Content without the digest of its name is an error: its source
+/// had that digest when it was copied.
 pub(super) fn sums_of(root: &Path, work: &Work) -> Result<Sums, BackupError> {
     let path = root.join(SUMS);
     let mut sums = BufWriter::new(create(&path)?);

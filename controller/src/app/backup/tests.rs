@@ -347,7 +347,9 @@ fn a_copy_that_does_not_have_the_digest_of_its_name_is_no_backup() {
         let path = folder.path().join(format!("{place}{}{suffix}", sha256(b"right")));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "rot").unwrap();
-        let Err(refused) = super::copy::sums_of(folder.path(), &work) else { panic!("{place} is not compared") };
+        let Err(refused) = super::copy::sums_of(folder.path(), &work) else {
+            panic!("{place} is not compared")
+        };
         assert!(refused.to_string().contains(&sha256(b"right")), "{refused}");
         fs::remove_file(folder.path().join("SHA256SUMS")).unwrap();
         fs::write(&path, "right").unwrap();

@@ -156,7 +156,7 @@ struct WaitingJobs {
 #[derive(Serialize, JsonSchema)]
 struct BlockedJobs {
     /// `drain`, `maintenance` of the server, `batch-stopped`, `batch-canary`, `pressure`: a shortage of the controller, `lock` of the
-    /// server or its BMC, or `place`: a worker or a limit.
+    /// server or its BMC, `limit` of a batch or a kind of job, or `place`: a worker.
     blocker: String,
     jobs: u64,
     /// Since when the oldest is queued.

@@ -94,7 +94,9 @@ fn waits(job: &Value) -> String {
     let part = |pointer: &str| text(job, pointer);
     match part("/wait/reason") {
         reason if reason.is_empty() => reason,
-        reason => format!("waits at {} for {reason} until {} at the latest", part("/step"), part("/wait/deadline")),
+        reason => {
+            format!("waits at {} for {reason} until {} at the latest", part("/step"), part("/wait/deadline"))
+        }
     }
 }
 

@@ -118,7 +118,7 @@ pub struct HoldGroup {
 /// Queued jobs that one thing keeps from their start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockedGroup {
-    /// The closed gate (`drain`, `maintenance`, `batch-stopped`, `batch-canary`, `pressure`), `lock`, or `place`: a worker or a limit.
+    /// The closed gate (`drain`, `maintenance`, `batch-stopped`, `batch-canary`, `pressure`), `lock`, `limit` or `place`: a worker.
     pub blocker: String,
     /// How many.
     pub jobs: u64,
@@ -323,9 +323,12 @@ fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
 
 /// Queued runs by what keeps them from their start: the first that applies, as `explain` says it.
 fn blocked(connection: &Connection, pressure: bool) -> Result<Vec<BlockedGroup>, StoreError> {
-    const LOCK: &str =
-        "CASE WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0)
-                        THEN 'lock' ELSE 'place' END";
+    // A limit of a batch or a kind of job has places for several, as a permit has; the other resources have one holder.
+    const LOCK: &str = "CASE
+         WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0
+             AND resource NOT GLOB 'batch/*' AND resource NOT GLOB 'parallel/*' AND resource NOT GLOB 'permit/*') THEN 'lock'
+         WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'limit'
+         ELSE 'place' END";
     let sql = format!(
         "SELECT blocker, count(*) AS jobs, min(updated_at) AS since, min(deadline_at) AS next_deadline FROM
              (SELECT {STATE} AS state, coalesce({gate}, {LOCK}) AS blocker, updated_at, deadline_at FROM runs
@@ -343,14 +346,20 @@ fn blocked(connection: &Connection, pressure: bool) -> Result<Vec<BlockedGroup>,
     })
 }
 
+/// Stopped batches with queued jobs.
+pub(super) fn stopped_sql() -> String {
+    // From the open runs: a batch that stopped keeps its gate after all of its jobs have ended.
+    format!(
+        "WITH waiting AS MATERIALIZED
+             (SELECT batch, count(*) AS queued FROM runs
+              WHERE phase <> 'ended' AND phase = 'queued' AND parent IS NULL AND batch <> '' GROUP BY +batch)
+         SELECT id, gate_since, failures, queued FROM waiting JOIN batches ON batches.id = waiting.batch
+         WHERE gate = 'stopped' ORDER BY gate_since DESC LIMIT {MAX_STOPPED}"
+    )
+}
+
 fn stopped(connection: &Connection) -> Result<Vec<StoppedBatch>, StoreError> {
-    let of_batch = "FROM runs WHERE runs.batch = batches.id AND runs.batch <> ''";
-    let sql = format!(
-        "SELECT id, gate_since, failures, (SELECT count(*) {of_batch} AND runs.phase = 'queued') AS queued FROM batches
-         WHERE gate = 'stopped' AND EXISTS (SELECT 1 {of_batch} AND runs.phase = 'queued')
-         ORDER BY gate_since DESC LIMIT {MAX_STOPPED}"
-    );
-    all(connection, "read stopped batches", &sql, &[], |columns| {
+    all(connection, "read stopped batches", &stopped_sql(), &[], |columns| {
         Ok(StoppedBatch {
             id: columns.parse("id", str::parse)?,
             since: columns.time("gate_since")?,
@@ -372,12 +381,14 @@ fn ended(connection: &Connection, since: &str) -> Result<Vec<EndedGroup>, StoreE
     })
 }
 
-fn racks(connection: &Connection) -> Result<Vec<RackGroup>, StoreError> {
-    let sql = format!(
-        // SQLite takes the state of a group from the row that has the minimum, the worst.
+/// Servers by rack and state.
+pub(super) fn racks_sql() -> String {
+    format!(
+        // SQLite takes the state of a group from the row that has the minimum, the worst. The sign keeps it from the index of the servers,
+        // which has all ended runs.
         "WITH worst AS MATERIALIZED
              (SELECT server, min(instr('held waiting working queued', {STATE})) AS rank, {STATE} AS state FROM runs
-              WHERE phase <> 'ended' AND parent IS NULL AND server IS NOT NULL GROUP BY server)
+              WHERE phase <> 'ended' AND parent IS NULL AND +server IS NOT NULL GROUP BY server)
          SELECT coalesce(json_extract(labels, '$.site'), '') AS site, coalesce(json_extract(labels, '$.rack'), '') AS rack,
                 coalesce((SELECT worst.state FROM worst WHERE worst.server = servers.serial),
                          (SELECT outcome FROM runs
@@ -386,8 +397,11 @@ fn racks(connection: &Connection) -> Result<Vec<RackGroup>, StoreError> {
                 count(*) AS servers
          FROM servers GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT {}",
         MAX_GROUPS * 8
-    );
-    all(connection, "count servers by rack", &sql, &[], |columns| {
+    )
+}
+
+fn racks(connection: &Connection) -> Result<Vec<RackGroup>, StoreError> {
+    all(connection, "count servers by rack", &racks_sql(), &[], |columns| {
         Ok(RackGroup {
             site: columns.get("site")?,
             rack: columns.get("rack")?,

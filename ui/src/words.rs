@@ -107,7 +107,8 @@ pub(crate) fn blocker(name: &str) -> &str {
         "batch-canary" => "until the first jobs of their batch have succeeded",
         "pressure" => "until a shortage of the controller ends",
         "lock" => "until another job of their server or BMC ends",
-        "place" => "for a worker, or for a place below a limit",
+        "limit" => "for a place below a limit of their batch or kind",
+        "place" => "for a worker",
         other => other,
     }
 }

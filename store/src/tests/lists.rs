@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{JobCursor, JobFilter, JobIds, JobListOrder, Newest, Present, ServerFilter};
+use super::super::{JobCursor, JobFilter, JobIds, JobListOrder, Newest, Present, ServerFilter, overview};
 use super::*;
 use model::filter::{LabelTest, ServerState, Term, Test};
 use model::{Condition, Filter, JobStatus, Subject};
@@ -539,6 +539,20 @@ fn plan(connection: &Connection, filter: &JobFilter, rank: u8) -> Vec<String> {
     let rows =
         explained.query_map(rusqlite::params_from_iter(page.values), |row| row.get::<_, String>("detail"));
     rows.unwrap().map(Result::unwrap).collect()
+}
+
+/// A regression guard: the overview is computed at every event, so it reads the index of the open runs and not all that have ended.
+#[test]
+fn the_overview_reads_racks_and_stopped_batches_by_the_index_of_open_runs() {
+    let kit = Kit::new();
+    let outside = kit.outside();
+    for sql in [overview::racks_sql(), overview::stopped_sql()] {
+        let mut explained = outside.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let rows = explained.query_map([], |row| row.get::<_, String>("detail"));
+        let lines: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
+        let first = lines.iter().find(|line| line.contains(" runs")).unwrap();
+        assert!(first.contains("idx_runs_open"), "{lines:#?}");
+    }
 }
 
 /// A regression guard: a list of open, failed or labelled jobs reads the index of these, not the jobs that have ended.

@@ -346,7 +346,7 @@ fn because(overview: &OverviewJson, now: Timestamp) -> Vec<Because> {
     });
     // The filter that selects the jobs of one blocker, where the language of filters has it.
     let terms = |blocker: &str| match blocker {
-        "lock" => "condition:blocked",
+        "lock" | "limit" => "condition:blocked",
         "place" => "condition:queued",
         _ => "condition:gated",
     };

@@ -61,6 +61,16 @@ pub(crate) fn step(name: &str) -> &str {
     }
 }
 
+/// Whether a step of an installation changes something at the BMC of its machine.
+pub(crate) fn changes_machine(step: &str) -> bool {
+    step.starts_with("redfish.") && !matches!(step, "redfish.discover" | "redfish.poll")
+}
+
+/// Whether a step of an installation starts what the job has inserted.
+pub(crate) fn starts_machine(step: &str) -> bool {
+    step == "redfish.power-on"
+}
+
 /// A reason of a wait in words, to follow "waiting"; an unknown one keeps its name.
 pub(crate) fn wait(reason: &str) -> &str {
     match reason {

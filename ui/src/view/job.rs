@@ -148,7 +148,7 @@ impl JobView {
             badge: state.badge_saying(word),
             state,
             over,
-            why: Why::of(job, why, state, now, detail.steps.is_empty()),
+            why: Why::of(job, why, state, now, machine(job, &detail.steps)),
             verbs,
             steps: steps(job, &detail.steps, &detail.events, state, end),
             steps_sub,
@@ -192,7 +192,13 @@ fn kind(workflow: &str) -> &'static str {
 }
 
 impl Why {
-    fn of(job: &JobJson, why: &ExplanationJson, state: State, now: Timestamp, untouched: bool) -> Self {
+    fn of(
+        job: &JobJson,
+        why: &ExplanationJson,
+        state: State,
+        now: Timestamp,
+        machine: Option<String>,
+    ) -> Self {
         let head = match state {
             State::Failed => "Why it failed",
             State::Done => "It succeeded",
@@ -211,16 +217,6 @@ impl Why {
             )
         });
         let seen = why.evidence.last().map(|event| (When::of(event.time, now), words::cut(&event.message)));
-        let machine = match job.cleanup.state.as_str() {
-            "done" if untouched => Some("nothing was changed".to_owned()),
-            "done" if job.workflow == "provision" => {
-                Some("media ejected, boot setting cleared; the disk stays as it was written".to_owned())
-            }
-            "done" => Some("the cleanup is done".to_owned()),
-            "running" => Some("the cleanup runs".to_owned()),
-            "incomplete" => Some(format!("not cleaned up: {}", job.cleanup.remaining.join(", "))),
-            _ => None,
-        };
         Self {
             head,
             summary: words::cut(&capital(&why.summary)),
@@ -234,6 +230,32 @@ impl Why {
             machine,
         }
     }
+}
+
+/// The failure classes of jobs that were ended without their cleanup.
+const NOT_CLEANED_UP: [&str; 2] = ["unreadable", "restored"];
+
+/// What a job has left of its machine. The finish list runs at every end, and the first steps only read: a row of a step alone does not
+/// say that something was changed.
+fn machine(job: &JobJson, steps: &[StepJson]) -> Option<String> {
+    let began =
+        |is_meant: fn(&str) -> bool| steps.iter().any(|step| step.phase != "skipped" && is_meant(&step.step));
+    let is_installation = job.workflow == "provision";
+    let is_left =
+        job.failure.as_ref().is_some_and(|failure| NOT_CLEANED_UP.contains(&failure.class.as_str()));
+    let said = match job.cleanup.state.as_str() {
+        "done" if is_left => "not cleaned up: the job was ended without its cleanup",
+        "done" if is_installation && !began(words::changes_machine) => "nothing was changed",
+        "done" if is_installation && !began(words::starts_machine) => {
+            "media ejected, boot setting cleared; the job did not start its boot image"
+        }
+        "done" if is_installation => "media ejected, boot setting cleared; the disk stays as it was written",
+        "done" => "the cleanup is done",
+        "running" => "the cleanup runs",
+        "incomplete" => return Some(format!("not cleaned up: {}", job.cleanup.remaining.join(", "))),
+        _ => return None,
+    };
+    Some(said.to_owned())
 }
 
 fn verbs(job: &JobJson, offered: &[String]) -> Vec<Verb> {

@@ -125,7 +125,9 @@ impl CauseRow {
 impl Stop {
     fn of(stop: &BatchStopJson, batch: &BatchJson, now: jiff::Timestamp) -> Self {
         let canary = batch.canary;
-        let began = batch.progress.succeeded >= canary.into();
+        // A continued batch counts its failures from 0 again, and then only their number stops it.
+        let is_limit = batch.stop_after.is_some_and(|after| stop.failures >= after);
+        let began = batch.jobs.saturating_sub(batch.progress.queued) > canary.into();
         let (state, head, summary) = match stop.reason.as_str() {
             "canary" => (
                 State::Waiting,
@@ -135,7 +137,7 @@ impl Stop {
                     words::count(canary.into(), "job has", "jobs have")
                 ),
             ),
-            _ if !began => (
+            _ if !is_limit || !began => (
                 State::Held,
                 "No further job starts",
                 format!(

@@ -87,7 +87,7 @@ pub use crate::access::{
 pub use crate::config::{Config, InvalidReserve, Quota, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::{Error, UploadLimit};
-pub use crate::http::READ_BUFFER;
+pub use crate::http::{READ_BUFFER, client_host, is_proxied};
 pub use crate::immutable::{ImmutableTags, InvalidImmutableTags};
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
 pub use crate::pattern::{InvalidRepositoryPattern, InvalidTagPattern, RepositoryPattern, TagPattern};

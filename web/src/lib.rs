@@ -62,11 +62,16 @@ pub struct Pages {
     clock: Arc<dyn Clock>,
     /// Seals what a form carries and a browser must not read.
     seal: Arc<Seal>,
+    /// The host and port of `CONTROLLER_PUBLIC_URL`, if it is an `https` URL.
+    public_https_host: Option<Arc<str>>,
 }
 
-/// Adds the pages to the router of the API. What forms carry is sealed with a key of the master key.
-pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Router {
-    let pages = Pages { api: api.clone(), clock, seal: Arc::new(Seal::new(master)) };
+/// Adds the pages to the router of the API. What forms carry is sealed with a key of the master key. `public_url` is
+/// `CONTROLLER_PUBLIC_URL`.
+pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing, public_url: Option<&str>) -> Router {
+    let https = public_url.and_then(|url| url.strip_prefix("https://"));
+    let public_https_host = https.and_then(|rest| rest.split('/').next()).map(Arc::from);
+    let pages = Pages { api: api.clone(), clock, seal: Arc::new(Seal::new(master)), public_https_host };
     let routes = Router::new()
         .route("/", get(async || Redirect::to("/ui/")))
         .route("/ui", get(async || Redirect::to("/ui/")))

@@ -84,7 +84,7 @@ fn login(visit: &Visit, status: StatusCode, refused: Option<String>, user: &str,
         ended: visit.query.get("ended") == "form",
         user: user.chars().take(SHOWN).collect(),
         next: local(next).to_owned(),
-        plain_http: !visit.is_over_tls(),
+        plain_http: !visit.is_over_tls() && !visit.is_proxied(),
     };
     let page = html(&view).unwrap_or_else(|refusal| refusal.status.into_response());
     (status, page).into_response()

@@ -3,15 +3,23 @@
 use axum::extract::Path;
 use axum::response::Response;
 use ui::data::{RegistryJson, Repositories, RepositoryDetail};
-use ui::view::{RegistryPlace, Tab, TableView};
+use ui::view::{RegistryPlace, RegistryTls, Tab, TableView};
 
 use super::visit::{Visit, encoded, html};
 
 /// Tags on one page.
 const PAGE: u32 = 50;
 
+/// How a client beside the browser reaches the registry. `X-Forwarded-Proto` is not read: a client that gives its credentials to a
+/// proxy checks the certificate of that proxy, whatever the proxy says.
 fn place(visit: &Visit) -> RegistryPlace<'_> {
-    RegistryPlace { host: visit.host(), over_tls: visit.is_over_tls() }
+    let (host, tls) = match (visit.is_proxied(), visit.is_over_tls(), visit.public_https_host()) {
+        (true, _, _) => (visit.host(), RegistryTls::Elsewhere),
+        (false, true, _) => (visit.host(), RegistryTls::OwnListener),
+        (false, false, Some(public)) => (public, RegistryTls::Elsewhere),
+        (false, false, None) => (visit.host(), RegistryTls::None),
+    };
+    RegistryPlace { host, tls }
 }
 
 /// Shows the registry.

@@ -25,7 +25,7 @@ use super::refusal::Refusal;
 use super::seal::Seal;
 use access::auth::SessionSecret;
 use access::origin::same_site;
-use registry::OverTls;
+use registry::{OverTls, client_host, is_proxied};
 
 /// The longest response of the API that a page reads.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -122,9 +122,19 @@ impl Visit {
         self.over_tls
     }
 
-    /// The address by which the browser reaches the controller.
+    /// The host and port by which the browser reaches the controller, or the proxy in front of it.
     pub(super) fn host(&self) -> &str {
-        self.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("HOST")
+        client_host(&self.headers).unwrap_or("HOST")
+    }
+
+    /// Whether a proxy has left its mark on the request.
+    pub(super) fn is_proxied(&self) -> bool {
+        is_proxied(&self.headers)
+    }
+
+    /// The host and port of `CONTROLLER_PUBLIC_URL`, if it is an `https` URL.
+    pub(super) fn public_https_host(&self) -> Option<&str> {
+        self.pages.public_https_host.as_deref()
     }
 
     /// The cookie of a session, if the browser has one.

@@ -119,7 +119,8 @@ impl Sockets {
         let elsewhere = (!settings.controller_http_allow_remote).then(|| plain_router(api.clone()));
         let clock = std::sync::Arc::clone(api.engine.clock());
         let keys = std::sync::Arc::clone(&api.keys);
-        let router = with_pages(router(api, registry), clock, keys.master());
+        let public_url = settings.controller_public_url.as_deref();
+        let router = with_pages(router(api, registry), clock, keys.master(), public_url);
         let served = Served { router: router.clone(), elsewhere, tls: None, admission: of_main.clone() };
         serve(self.http, served, stop_http);
         if let Some(bound) = self.https {

@@ -25,7 +25,7 @@ use crate::access::{Caller, ClientScheme, Credentials, LocalAddress, OverTls};
 /// The caller of a request.
 pub(crate) fn caller(parts: &Parts) -> Caller<'_> {
     let authorization = text(&parts.headers, header::AUTHORIZATION);
-    let host = text(&parts.headers, header::HOST);
+    let host = client_host(&parts.headers);
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let mut caller = Caller {
         authorization: authorization.filter(|header| !Credentials::are_empty(header)),
@@ -33,8 +33,7 @@ pub(crate) fn caller(parts: &Parts) -> Caller<'_> {
         peer,
         scheme: ClientScheme::Unmarked,
     };
-    if is_forwarded(&parts.headers) {
-        caller.host = forwarded(&parts.headers, "x-forwarded-host", "host").or(host);
+    if is_proxied(&parts.headers) {
         let https = forwarded(&parts.headers, "x-forwarded-proto", "proto")
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
         caller.scheme = if https { ClientScheme::Https } else { ClientScheme::Proxied };
@@ -46,8 +45,17 @@ pub(crate) fn caller(parts: &Parts) -> Caller<'_> {
     caller
 }
 
-/// Whether a proxy has left its mark.
-fn is_forwarded(headers: &HeaderMap) -> bool {
+/// The host that a client named: the one that the first proxy received, or `Host`.
+pub fn client_host(headers: &HeaderMap) -> Option<&str> {
+    let host = text(headers, header::HOST);
+    match is_proxied(headers) {
+        true => forwarded(headers, "x-forwarded-host", "host").or(host),
+        false => host,
+    }
+}
+
+/// Whether a proxy has left its mark on a request.
+pub fn is_proxied(headers: &HeaderMap) -> bool {
     let mark =
         |name: &str| name.starts_with("x-forwarded-") || matches!(name, "forwarded" | "via" | "x-real-ip");
     headers.keys().any(|name| mark(name.as_str()))

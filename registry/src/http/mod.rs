@@ -52,6 +52,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use self::blob_stream::Buffers;
 pub use self::body::READ_BUFFER;
 use self::caller::caller;
+pub use self::caller::{client_host, is_proxied};
 use self::error::{ApiError, Code};
 use self::path::Endpoint;
 use crate::Registry;

@@ -43,7 +43,7 @@ pub use media::MediaQuery;
 pub use new_job::{JobForm, NewJobView};
 pub use new_server::NewServerView;
 pub use overview::OverviewView;
-pub use registry::RegistryPlace;
+pub use registry::{RegistryPlace, RegistryTls};
 pub use server::{ServerPageView, ServerParts};
 pub use server_edit::ServerForm;
 pub use servers::ServersView;

@@ -14,24 +14,62 @@ const TAGS: usize = 4;
 
 /// The folder in which a registry client looks for the certificate authority of the controller.
 const CA_FOLDER: &str = "shoal-ca";
-/// The certificate authority in it.
-const CA_FILE: &str = "shoal-ca/ca.crt";
+/// What the user name and the password of a registry client are.
+const LOGIN: &str = "any user name, your token as the password";
 
 /// How a browser reaches the registry, and so a client beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct RegistryPlace<'a> {
     /// Host and port.
     pub host: &'a str,
-    /// Whether by https.
-    pub over_tls: bool,
+    /// What a client checks.
+    pub tls: RegistryTls,
+}
+
+/// Where the TLS connection of a client ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegistryTls {
+    /// The TLS listener of the controller, whose authority clients are given.
+    OwnListener,
+    /// A proxy, or the host of `CONTROLLER_PUBLIC_URL`, with a certificate that clients trust.
+    Elsewhere,
+    /// Nowhere: the listener is plain HTTP, and no proxy has left its mark.
+    None,
 }
 
 impl RegistryPlace<'_> {
     /// The option of skopeo without which it refuses this place, with the blank after it. `side` is empty, `src-` or `dest-`.
     fn tls(self, side: &str) -> String {
-        match self.over_tls {
-            true => format!("--{side}cert-dir {CA_FOLDER} "),
-            false => format!("--{side}tls-verify=false "),
+        match self.tls {
+            RegistryTls::OwnListener => format!("--{side}cert-dir {CA_FOLDER} "),
+            RegistryTls::Elsewhere => String::new(),
+            RegistryTls::None => format!("--{side}tls-verify=false "),
+        }
+    }
+
+    /// The command that gives a client the authority of the controller. A failed export leaves no file that ends with `.crt`, which
+    /// a client would read.
+    fn trust(self) -> Option<String> {
+        let host = self.host;
+        let export = format!("shoal ca export --from https://{host} --fingerprint SHA256");
+        (self.tls == RegistryTls::OwnListener).then(|| {
+            format!(
+                "mkdir -p {CA_FOLDER} && {export} > {CA_FOLDER}/new && mv {CA_FOLDER}/new {CA_FOLDER}/ca.crt"
+            )
+        })
+    }
+
+    /// What is said beside the commands.
+    fn note(self) -> String {
+        match self.tls {
+            RegistryTls::OwnListener => format!(
+                "{LOGIN}; SHA256 is `authority_sha256` in the log of the controller's start; a certificate that clients trust already \
+                 needs no `--cert-dir`"
+            ),
+            RegistryTls::Elsewhere => format!(
+                "{LOGIN}; for a certificate that clients do not trust, give the folder of its authority with `--cert-dir`"
+            ),
+            RegistryTls::None => LOGIN.to_owned(),
         }
     }
 }
@@ -66,7 +104,7 @@ fn health_rows(f: &Frame, registry: &RegistryJson) -> Vec<Vec<Cell>> {
         }
     };
     let free = words::bytes(registry.free_bytes);
-    let room = match registry.accepts_pushes || registry.read_only.is_some() {
+    let room = match registry.accepts_pushes {
         true => health("Room", State::Done, "Free", format!("{free} on the disk of the registry")),
         false => {
             let hint = format!("{free} on the disk of the registry; `REGISTRY_RESERVE` keeps more than that");
@@ -125,8 +163,6 @@ impl TableView {
         let number = repositories.repositories.len() as u64;
         let columns = ["Repository", "Tags", "Size", "Held", "Changed"];
         let host = place.host;
-        let authority =
-            ("Trust the controller", format!("mkdir -p {CA_FOLDER} && shoal ca export > {CA_FILE}"));
         let steps = [
             ("Log in", format!("skopeo login {}{host}", place.tls(""))),
             (
@@ -137,7 +173,7 @@ impl TableView {
                 ),
             ),
         ];
-        let steps = place.over_tls.then_some(authority).into_iter().chain(steps);
+        let steps = place.trust().map(|command| ("Trust the controller", command)).into_iter().chain(steps);
         let push = steps
             .map(|(step, command)| vec![Cell::text(step), Cell::Copy(Copy::whole("command", &command))])
             .collect();
@@ -146,8 +182,7 @@ impl TableView {
                 .note(words::count(number, "repository", "repositories"))
                 .or("Nothing was pushed yet. The command below pushes an image; the password is your token."),
             Section::new("health", "Health", &["What", "State", "Detail"], health_rows(&f, registry)),
-            Section::new("push", "Push", &["Step", "Command"], push)
-                .note("any user name, your token as the password; a certificate that clients trust already needs no `--cert-dir`"),
+            Section::new("push", "Push", &["Step", "Command"], push).note(place.note()),
         ];
         Self::new(f, "Registry", "OS images for machines, and what jobs need of them.", sections).acts(vec![
             ("/ui/media".to_owned(), "Boot and task images"),

@@ -186,7 +186,10 @@ fn installed_again(detail: &JobDetailJson, newer: Option<&JobJson>) -> Vec<AskEf
     let effect = |state, text: String| AskEffect { state, text };
     let lost = match detail.steps.iter().any(|step| step.step == RESCUE) {
         true => "The host is forced off and starts the rescue system: what runs on it now ends.",
-        false => "The host is forced off and its disk is written again: what is installed there now is lost.",
+        // The recipe is sealed, and only a session that began shows by its steps that it is one.
+        false => {
+            "The host is forced off. If the recipe installs, its disk is written again: what is installed there now is lost."
+        }
     };
     let mut effects = vec![effect(State::Failed, lost.to_owned())];
     if let Some(newer) = newer {
@@ -195,7 +198,7 @@ fn installed_again(detail: &JobDetailJson, newer: Option<&JobJson>) -> Vec<AskEf
     } else if detail.job.outcome.as_deref() == Some("succeeded") {
         effects.push(effect(
             State::Waiting,
-            "This job has succeeded; a retry installs the server once more.".to_owned(),
+            "This job has succeeded; a retry does its work on the server once more.".to_owned(),
         ));
     }
     effects

@@ -349,8 +349,7 @@ pub struct ImportForm {
 }
 
 /// What a retry of installations does to what their servers run.
-const WRITTEN_AGAIN: &str =
-    "Each host is forced off and its disk is written again: what is installed there now is lost.";
+const WRITTEN_AGAIN: &str = "Each host is forced off. If its recipe installs, its disk is written again: what is installed there now is lost.";
 
 /// Why failed jobs are left out of a retry; empty when there are none.
 pub(super) fn followed(jobs: u64) -> String {

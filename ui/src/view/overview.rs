@@ -16,6 +16,10 @@ pub(crate) use crate::words::capital;
 
 /// The maximum of causes on the page; the rest is a link.
 const CAUSES: usize = 8;
+/// The places that failures, holds and stopped batches each have among them, so that none of the three is left out for the others.
+const SHARE: usize = 2;
+/// The maximum of stopped batches that the API lists.
+const STOPPED: usize = 20;
 /// The cells in one row of a rack.
 const PER_ROW: u64 = 6;
 /// The distance of two cells.
@@ -75,6 +79,8 @@ struct MoreNeeds {
     words: String,
     failures: String,
     held: String,
+    /// How many stopped batches are counted, when more may have stopped.
+    counted: Option<usize>,
 }
 
 struct Because {
@@ -190,10 +196,11 @@ impl OverviewView {
             words::count(overview.servers, "server", "servers"),
             words::count(open, "job under way or in line", "jobs under way or in line")
         );
-        let needs = needs(overview, now);
+        let all = needs(overview, now);
         let jobs: u64 = overview.failures.iter().map(|group| group.jobs).sum::<u64>()
             + overview.holds.iter().map(|group| group.jobs).sum::<u64>();
-        let needs_sub = match needs.len() as u64 {
+        let number: usize = all.iter().map(Vec::len).sum();
+        let needs_sub = match number as u64 {
             0 => "nothing does now".to_owned(),
             causes => {
                 format!("{}, {}", words::count(jobs, "job", "jobs"), words::count(causes, "cause", "causes"))
@@ -204,8 +211,8 @@ impl OverviewView {
             sub,
             tally: tally(overview, now),
             needs_sub,
-            more_needs: more_needs(needs.len()),
-            needs: needs.into_iter().take(CAUSES).collect(),
+            more_needs: more_needs(number, overview.stopped_batches.len()),
+            needs: shown(all),
             because: because(overview, now),
             sites,
             more_racks,
@@ -274,7 +281,8 @@ fn tally(overview: &OverviewJson, now: Timestamp) -> Vec<Tally> {
     ]
 }
 
-fn needs(overview: &OverviewJson, now: Timestamp) -> Vec<Need> {
+/// What needs a person: failures, holds, stopped batches.
+fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 3] {
     let failures = overview.failures.iter().map(|group| Need {
         state: State::Failed,
         title: format!(
@@ -324,15 +332,29 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> Vec<Need> {
         since: When::of(batch.since, now),
         path: format!("/ui/batches/{}", batch.batch_id),
     });
-    stopped.chain(failures).chain(holds).collect()
+    [failures.collect(), holds.collect(), stopped.collect()]
 }
 
-fn more_needs(causes: usize) -> Option<MoreNeeds> {
+/// The needs that are on the page: of each kind its share, then those of the first kinds.
+fn shown(all: [Vec<Need>; 3]) -> Vec<Need> {
+    let shares = all.each_ref().map(|needs| needs.len().min(SHARE));
+    let mut left = CAUSES.saturating_sub(shares.iter().sum());
+    let mut shown = Vec::new();
+    for (needs, share) in all.into_iter().zip(shares) {
+        let more = left.min(needs.len() - share);
+        left -= more;
+        shown.extend(needs.into_iter().take(share + more));
+    }
+    shown
+}
+
+fn more_needs(causes: usize, stopped: usize) -> Option<MoreNeeds> {
     let more = causes.saturating_sub(CAUSES) as u64;
     (more > 0).then(|| MoreNeeds {
         words: words::count(more, "more cause", "more causes"),
         failures: filter::jobs(filter::OPEN_FAILURE),
         held: filter::jobs(filter::HELD),
+        counted: (stopped >= STOPPED).then_some(stopped),
     })
 }
 

@@ -44,7 +44,8 @@ struct MediaView {
     state: MediaState,
     #[serde(flatten)]
     read: MediaRead,
-    /// The deadline of the job: after it and the cleanup, the URL of the image ends. Null when it has ended.
+    /// The deadline of the job: after it and the cleanup, the URL of the image ends. Null when it has ended, and while no deadline
+    /// counts: the job is held, or of restored data.
     #[schemars(with = "Option<types::Timestamp>")]
     ends_by: Option<Time>,
 }
@@ -80,11 +81,12 @@ impl MediaState {
 
 impl MediaView {
     fn of(row: MediaRow, now: Time) -> Self {
+        let counts = row.stored.ended_at.is_none() && !row.held && !row.restored;
         Self {
             job_id: row.stored.grant.run,
             server_serial: row.stored.server.clone(),
             state: MediaState::of(&row, now),
-            ends_by: row.stored.ended_at.is_none().then_some(row.deadline_at),
+            ends_by: counts.then_some(row.deadline_at),
             workflow: row.workflow,
             read: MediaRead::from(row.stored),
         }
@@ -190,6 +192,7 @@ mod tests {
             },
             workflow: "provision".to_owned(),
             deadline_at: at(900),
+            held: false,
             restored,
         };
         for (row, state) in [
@@ -200,8 +203,10 @@ mod tests {
             (row(Some(at(70)), Some(at(80)), false), MediaState::Ended),
         ] {
             assert_eq!(MediaState::of(&row, at(100)), state);
-            let ends_by = MediaView::of(row, at(100)).ends_by;
-            assert_eq!(ends_by.is_none(), state == MediaState::Ended);
+            let ends_by = |row| MediaView::of(row, at(100)).ends_by;
+            let has_none = matches!(state, MediaState::Ended | MediaState::Withheld);
+            assert_eq!(ends_by(row.clone()).is_none(), has_none);
+            assert_eq!(ends_by(MediaRow { held: true, ..row }), None, "a held job has no deadline");
         }
     }
 }

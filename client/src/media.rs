@@ -96,7 +96,7 @@ impl ListMedia {
 
 fn row(media: &Value) -> Vec<String> {
     let part = |pointer: &str| text(media, pointer);
-    // An open URL ends with its job, at the latest at this time.
+    // An open URL ends after the cleanup of its job, whose deadline is this time.
     let ends = if media["ended_at"].is_null() { part("/ends_by") } else { part("/ended_at") };
     vec![
         part("/image"),

@@ -37,8 +37,10 @@ pub struct MediaRow {
     pub stored: StoredGrant,
     /// The workflow of the job.
     pub workflow: String,
-    /// The deadline of the job, which ends the grant at the latest after its cleanup.
+    /// The deadline of the job; the grant ends after the cleanup that follows it.
     pub deadline_at: Time,
+    /// Whether the job is held. Its deadline does not count then.
+    pub held: bool,
     /// Whether the job is of restored data whose server is not released. Its images are not served.
     pub restored: bool,
 }
@@ -66,6 +68,7 @@ impl Store {
                 let row = MediaRow {
                     workflow: columns.get("workflow")?,
                     deadline_at: columns.time("deadline_at")?,
+                    held: columns.get("held")?,
                     restored: columns.get("restored")?,
                     stored: grant(columns)?,
                 };
@@ -89,6 +92,7 @@ impl MediaFilter {
             "SELECT media_grants.rowid AS position,
                  (SELECT workflow FROM runs WHERE runs.id = media_grants.run) AS workflow,
                  (SELECT deadline_at FROM runs WHERE runs.id = media_grants.run) AS deadline_at,
+                 (SELECT phase = 'held' FROM runs WHERE runs.id = media_grants.run) AS held,
                  (SELECT restored FROM runs WHERE runs.id = media_grants.run) AS restored, {COLUMNS}
              WHERE {conditions} ORDER BY media_grants.rowid DESC LIMIT ?"
         );

@@ -50,6 +50,25 @@ async fn the_media_of_all_jobs_are_listed_the_newest_first_in_pages() {
 }
 
 #[tokio::test]
+async fn media_say_whether_their_job_is_held() {
+    let kit = Kit::new();
+    job_with_media(&kit, "A", 1).await;
+    let held = job_with_media(&kit, "B", 2).await;
+    let run = kit.run(held).await;
+    let hold = model::Hold {
+        class: "operator".into(),
+        since: at(3),
+        remind_at: at(4),
+        verbs: Vec::new(),
+        detail: String::new(),
+    };
+    let on_hold = Run { phase: Phase::Held, next_run_at: None, hold: Some(hold), lease: None, ..run.clone() };
+    kit.commit(RunChange::of(on_hold), &run, at(3)).await;
+    let page = list(&kit, MediaFilter::default()).await;
+    assert_eq!(page.media.iter().map(|row| row.held).collect::<Vec<_>>(), [true, true, false, false]);
+}
+
+#[tokio::test]
 async fn media_are_selected_by_server_image_and_whether_they_are_served() {
     let kit = Kit::new();
     let ended = job_with_media(&kit, "A", 1).await;

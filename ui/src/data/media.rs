@@ -32,6 +32,6 @@ pub struct Media {
     /// What was read of it.
     #[serde(flatten)]
     pub read: MediaRead,
-    /// The deadline of the job, with which the URL ends at the latest.
+    /// The deadline of the job; the URL ends after the cleanup that follows it. `None` while no deadline counts.
     pub ends_by: Option<Timestamp>,
 }

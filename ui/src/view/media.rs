@@ -88,9 +88,9 @@ fn row(media: &Media, now: jiff::Timestamp) -> Vec<Cell> {
     let ends = match (read.ended_at, media.ends_by) {
         (Some(at), _) => Cell::Time(When::of(at, now)),
         (None, Some(at)) => {
-            Cell::Two("with its job".to_owned(), format!("at the latest {}", When::of(at, now).words()))
+            Cell::Two("after the cleanup".to_owned(), format!("job's deadline {}", When::of(at, now).words()))
         }
-        (None, None) => Cell::text("with its job"),
+        (None, None) => Cell::Two("after the cleanup".to_owned(), "no deadline now".to_owned()),
     };
     let label = format!("{}: part that was sent", name(&read.image));
     vec![

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use ui::data::{ErrorDetail, ServerImport};
+use ui::data::{ErrorBody, ErrorDetail, ImportRow, ServerImport};
 use ui::view::{FormView, ImportForm, Tab, TableView};
 
 use super::form::{Form, Upload};
@@ -16,6 +17,39 @@ use super::visit::{Change, Visit, html};
 const PATH: &str = "/api/v1/server-imports";
 /// The longest user or password that a form gives to every row.
 const MAX_FOR_EVERY_ROW: usize = 1024;
+
+/// The rows of a table or document.
+#[derive(Serialize, Deserialize)]
+struct ImportRows {
+    /// Those that can be read.
+    rows: Vec<roster::RosterRow>,
+    /// The places of the others among all, from 0, and why they cannot be read.
+    unread: Vec<(usize, String)>,
+}
+
+impl ImportRows {
+    /// Sends the rows that can be read to the API, and puts the others into its results, each at its place.
+    async fn send(self, visit: &Visit, path: &str, form: &Form) -> Result<ServerImport, Refusal> {
+        let mut import = match self.rows.is_empty() {
+            true => ServerImport { created: 0, exists: 0, refused: 0, rows: Vec::new() },
+            false => {
+                let body = Some(json!({ "rows": self.rows }));
+                visit.change(Change { method: Method::POST, path, body, form }).await?.read()?
+            }
+        };
+        import.refused += self.unread.len() as u64;
+        // In the order of the places, so that each is right when it is used.
+        for (place, message) in self.unread {
+            let error = Some(ErrorBody { message, ..ErrorBody::default() });
+            let row = ImportRow { index: 0, serial: None, result: "refused".to_owned(), error };
+            import.rows.insert(place.min(import.rows.len()), row);
+        }
+        for (index, row) in import.rows.iter_mut().enumerate() {
+            row.index = index as u64;
+        }
+        Ok(import)
+    }
+}
 
 /// Shows the empty form.
 pub(super) async fn show(visit: Visit) -> Response {
@@ -41,18 +75,16 @@ async fn previewed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal>
     let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
     // A table of thousands of rows takes CPU time, so it is read outside of the threads that serve requests.
     let read = media::offload(move || {
-        let rows = json!({ "rows": rows(&read)? });
-        let sealed = seal.seal(&csrf, &rows.to_string(), now);
+        let rows = rows(&read)?;
+        let sealed = seal.seal(&csrf, &json!(rows).to_string(), now);
         Ok::<_, ErrorDetail>((rows, sealed))
     });
     let (rows, sealed) = match read.await.map_err(|lost| Refusal::internal(&lost))? {
         Ok(read) => read,
         Err(why) => return form(visit, &entered(sent), vec![why]).await,
     };
-    let change =
-        Change { method: Method::POST, path: &format!("{PATH}?dry_run=true"), body: Some(rows), form: sent };
-    let import: ServerImport = match visit.change(change).await {
-        Ok(response) => response.read()?,
+    let import = match rows.send(visit, &format!("{PATH}?dry_run=true"), sent).await {
+        Ok(import) => import,
         Err(refusal) => return form(visit, &entered(sent), refusal.details()?).await,
     };
     let sealed = sealed.map_err(|_stale| too_large())?;
@@ -80,7 +112,7 @@ fn entered(sent: &Form) -> ImportForm {
 }
 
 /// The rows of a form, completed with what stands beside the table.
-fn rows(sent: &Form) -> Result<Vec<roster::RosterRow>, ErrorDetail> {
+fn rows(sent: &Form) -> Result<ImportRows, ErrorDetail> {
     let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
     let (field, text) = match sent.get("file").trim() {
         "" => ("/text", sent.get("text")),
@@ -96,9 +128,16 @@ fn rows(sent: &Form) -> Result<Vec<roster::RosterRow>, ErrorDetail> {
             return Err(wrong(path, format!("at most {MAX_FOR_EVERY_ROW} bytes")));
         }
     }
-    let mut rows = roster::read(text).map_err(|why| wrong(field, why))?;
-    if rows.is_empty() {
+    let read = roster::read(text).map_err(|why| wrong(field, why))?;
+    if read.is_empty() {
         return Err(wrong(field, "there is a header and no server".to_owned()));
+    }
+    let (mut rows, mut unread) = (Vec::new(), Vec::new());
+    for (place, row) in read.into_iter().enumerate() {
+        match row {
+            Ok(row) => rows.push(row),
+            Err(why) => unread.push((place, why)),
+        }
     }
     for row in &mut rows {
         for name in ["bmc_username", "bmc_password"] {
@@ -117,7 +156,7 @@ fn rows(sent: &Form) -> Result<Vec<roster::RosterRow>, ErrorDetail> {
             }
         }
     }
-    Ok(rows)
+    Ok(ImportRows { rows, unread })
 }
 
 /// Imports what was previewed.
@@ -135,10 +174,9 @@ async fn confirmed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal>
     let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
     let opened = media::offload(move || {
         let rows = seal.open(&csrf, read.get("rows"), now).ok()?;
-        serde_json::from_str::<Value>(&rows).ok()
+        serde_json::from_str::<ImportRows>(&rows).ok()
     });
     let rows = opened.await.map_err(|lost| Refusal::internal(&lost))?.ok_or_else(stale)?;
-    let change = Change { method: Method::POST, path: PATH, body: Some(rows), form: sent };
-    let import: ServerImport = visit.change(change).await?.read()?;
+    let import = rows.send(visit, PATH, sent).await?;
     html(&TableView::imported(visit.frame("Imported", Tab::Servers).await?, &import))
 }

@@ -81,6 +81,21 @@ async fn servers_are_imported_after_a_preview_and_a_password_is_in_no_page() {
         (&json!("root"), &json!({ "rack": "r1", "site": "north" }))
     );
 
+    // A row that cannot be read stops no other, and the rows keep their numbers.
+    let gap = "serial,bmc,password\r\nIMP-3\r\nIMP-4,http://127.0.0.1:9,canary-four\r\n";
+    let preview = upload(&scene, &olga, &[("csrf", &proof), ("text", gap)]).await;
+    for part in ["Register 1 server", "line 2 has 1 field, the header has 3", "row 1<", "row 2<", "IMP-4"] {
+        assert!(preview.html.contains(part), "{part}: {}", preview.html);
+    }
+    let rows = preview.hidden("rows");
+    let done = olga.post("/ui/servers/import/confirm", &[("csrf", &proof), ("rows", &rows)]).await;
+    for part in ["1 server registered", "1 refused", "line 2 has 1 field"] {
+        assert!(done.html.contains(part), "{part}: {}", done.html);
+    }
+    let none = upload(&scene, &olga, &[("csrf", &proof), ("text", "serial,bmc\r\nIMP-3\r\n")]).await;
+    assert!(none.status == 200 && none.html.contains("line 2 has 1 field"), "{}", none.html);
+    assert!(!none.html.contains("name=\"rows\""), "there is nothing to register: {}", none.html);
+
     // What cannot be read is explained in the form; a pasted table with passwords is not shown again.
     let wrong = "serial,bmc,password,mood\r\nA,b,canary-three,good\r\n";
     let refused = upload(&scene, &olga, &[("csrf", &proof), ("text", wrong)]).await;
@@ -440,6 +455,17 @@ async fn a_repository_shows_its_tags_with_sizes_and_platforms_and_what_holds_the
         assert!(page.html.contains(part), "{part}: {}", page.html);
     }
     assert!(ben.get("/ui/registry").await.html.contains(&format!("/ui/registry/{name}")));
+    // Behind a proxy, clients reach the registry by the name of the proxy and check its certificate.
+    let proxied = async |place: &str| {
+        let request = scene.anonymous().request(Method::GET, place).header("X-Forwarded-Proto", "https");
+        ben.send(request.header("X-Forwarded-Host", "shoal.example")).await.html
+    };
+    let login = "This page came over plain HTTP";
+    assert!(ben.get("/ui/login").await.html.contains(login));
+    assert!(!proxied("/ui/login").await.contains(login));
+    let proxied = proxied("/ui/registry").await;
+    assert!(proxied.contains("skopeo login shoal.example"), "{proxied}");
+    assert!(!proxied.contains("tls-verify=false") && !proxied.contains("shoal ca export"), "{proxied}");
     assert_eq!(ben.get("/ui/registry/no/such").await.status, 404);
     scene.end().await;
 }

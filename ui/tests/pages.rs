@@ -19,8 +19,8 @@ use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, Readiness, ServerPag
 use ui::view::{
     AccountView, Ask, AskEffect, AuditSearch, BatchForm, BatchPreview, BatchView, CallerRole, ErrorPage,
     FormView, Frame, ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView,
-    LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, RegistryPlace, ServerPageView,
-    ServerParts, ServersView, Tab, TableView, Theme,
+    LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, RegistryPlace, RegistryTls,
+    ServerPageView, ServerParts, ServersView, Tab, TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -144,8 +144,8 @@ fn ready(ok: bool) -> Readiness {
     of(json!({ "status": "ready", "checks": { "database": { "ok": true }, "disk": disk } }))
 }
 
-fn place(over_tls: bool) -> RegistryPlace<'static> {
-    RegistryPlace { host: "10.20.0.5:8080", over_tls }
+fn place(tls: RegistryTls) -> RegistryPlace<'static> {
+    RegistryPlace { host: "10.20.0.5:8080", tls }
 }
 
 fn job_page(text: &str, role: CallerRole) -> String {
@@ -154,6 +154,7 @@ fn job_page(text: &str, role: CallerRole) -> String {
     detail["verbs"] = json!(["retry"]);
     detail["steps"] = json!([
         { "step": "validate", "phase": "done", "attempt": 1, "started_at": "2026-11-23T14:06:54.000Z", "ended_at": "2026-11-23T14:06:54.040Z" },
+        { "step": "redfish.power-on", "phase": "done", "attempt": 1, "started_at": "2026-11-23T14:07:38.000Z", "ended_at": "2026-11-23T14:07:50.000Z" },
         { "step": "webhook.wait", "phase": "failed", "attempt": 2, "started_at": "2026-11-23T14:07:50.000Z", "ended_at": "2026-11-23T14:20:40.000Z" },
         { "step": "cleanup.eject", "phase": "skipped", "attempt": 1, "started_at": "2026-11-23T14:20:40.000Z", "ended_at": "2026-11-23T14:20:40.000Z" },
     ]);
@@ -319,7 +320,10 @@ fn stores(text: &str) -> Vec<(&'static str, String)> {
                 .render()
                 .unwrap(),
         ),
-        ("repository", TableView::repository(admin(), &of(repository), place(false)).render().unwrap()),
+        (
+            "repository",
+            TableView::repository(admin(), &of(repository), place(RegistryTls::None)).render().unwrap(),
+        ),
         (
             "firmware",
             TableView::firmware(admin(), &of(files), &of(json!({ "sets": [set] }))).render().unwrap(),
@@ -369,7 +373,10 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
         ("accounts", TableView::accounts(admin(), &of(users), &of(tokens))),
         ("settings", TableView::settings(admin(), &of(settings))),
         ("audit", TableView::audit(admin(), &of(audit), &filter, None)),
-        ("registry", TableView::registry(admin(), &of(registry), &of(repositories), place(true))),
+        (
+            "registry",
+            TableView::registry(admin(), &of(registry), &of(repositories), place(RegistryTls::OwnListener)),
+        ),
         ("found", TableView::found(admin(), text, &of(found.0), &of(found.1))),
     ];
     pages.into_iter().map(|(name, page)| (name, page.render().unwrap())).collect()

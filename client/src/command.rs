@@ -130,11 +130,11 @@ impl Subcommand for Command {
 
 impl<C: Subcommand> Group<C> {
     fn run(
-        self: Box<Self>,
+        self,
         run: impl AsyncFnOnce(C, &Client, &mut Output<'_>) -> Result<(), CliError>,
         output: &mut Output<'_>,
     ) -> Result<ExitCode, CliError> {
-        let Self { connection, command } = *self;
+        let Self { connection, command } = self;
         with(&connection, command, run, output)
     }
 }

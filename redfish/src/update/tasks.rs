@@ -14,7 +14,7 @@
 use serde_json::{Map, Value};
 
 use crate::bmc::Bmc;
-use crate::error::{Operation, RedfishError};
+use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Core;
 use crate::json::{self, Resource};
 use crate::update::handle::{MAX_TASKS, UpdateHandle, task_id};
@@ -98,9 +98,9 @@ fn has_ended(fields: &Map<String, Value>) -> bool {
         .contains(&state.as_str())
 }
 
-/// Whether the BMC responded, with something else than the resource.
-fn is_response(error: &RedfishError) -> bool {
-    is_absent(error) || error.status().is_some()
+/// Whether the BMC responded that it cannot show the resource. A BMC that is busy has said nothing about it.
+fn cannot_be_shown(error: &RedfishError) -> bool {
+    is_absent(error) || matches!(error.kind, ErrorKind::Server { .. })
 }
 
 /// The task of the update among new tasks, the newest last.
@@ -124,7 +124,7 @@ impl Core {
         for path in paths.iter().skip(paths.len().saturating_sub(MAX_READ)) {
             let task = match self.read(operation, path).await {
                 Ok(task) => task,
-                Err(error) if is_response(&error) => continue,
+                Err(error) if cannot_be_shown(&error) => continue,
                 Err(error) => return Err(error),
             };
             if is_update(&task.fields) && is_running(&task.fields) {

@@ -274,14 +274,35 @@ async fn a_task_of_an_update_that_runs_makes_a_bmc_busy_that_shows_no_flag_for_i
             Err(other) => panic!("{task}: {other}"),
         }
     }
-    // A task that the BMC lists and cannot show stops no update; a BMC that does not respond does.
-    let of = |reply: fn() -> Reply| std::iter::repeat_with(reply).take(20);
-    fake.on(Method::GET, &format!("{TASKS}/4"), of(|| Reply::status(500)));
-    bmc.prepare_update(&service, choice.clone(), &UpdateRequest::default()).await.unwrap();
-    fake.on(Method::GET, &format!("{TASKS}/3"), of(Reply::times_out));
-    let error = bmc.prepare_update(&service, choice, &UpdateRequest::default()).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Timeout { .. }), "{error}");
     assert!(fake.mutations().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_a_bmc_cannot_show_stops_no_update_and_a_bmc_that_is_busy_or_silent_does() {
+    type Expected = fn(&ErrorKind) -> bool;
+    let table: [(fn() -> Reply, Option<Expected>); 5] = [
+        (|| Reply::status(404), None),
+        (|| Reply::status(500), None),
+        (|| Reply::status(503), Some(|kind| matches!(kind, ErrorKind::Busy { .. }))),
+        (|| Reply::status(429), Some(|kind| matches!(kind, ErrorKind::Busy { .. }))),
+        (Reply::times_out, Some(|kind| matches!(kind, ErrorKind::Timeout { .. }))),
+    ];
+    for (row, (reply, expected)) in table.into_iter().enumerate() {
+        let fake = fake();
+        let bmc = client(&fake);
+        let service = bmc.update_capability().await.unwrap();
+        let offer = ImageOffer { size: 1, schemes: &[] };
+        let choice = choose_way(&service, &bmc.profile(), &offer).unwrap();
+        let replies = std::iter::repeat_with(reply).take(20);
+        fake.on(Method::GET, "/redfish/v1/TaskService/Tasks/3", replies);
+        let prepared = bmc.prepare_update(&service, choice, &UpdateRequest::default()).await;
+        match (prepared, expected) {
+            (Ok(_), None) => {}
+            (Err(error), Some(expected)) => assert!(expected(&error.kind), "row {row}: {error}"),
+            (prepared, _) => panic!("row {row}: {:?}", prepared.map(|_| "prepared")),
+        }
+        assert!(fake.mutations().is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]

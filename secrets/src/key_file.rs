@@ -232,8 +232,8 @@ pub enum MasterKeyError {
     /// The key of a database that exists is gone.
     #[error(
         "there is no key file {path:?}, and what the database {database:?} has sealed (BMC passwords, recipes, signing key) opens with \
-         its former key only; put the copy of the key file back: it is in no backup of shoal. If the key is lost, make a new \
-         one with: (umask 077; openssl rand -hex 32 > {path:?}); then every sealed credential must be entered again"
+         its former key only; put the copy of the key file back: only a backup made with `--with-master-key` has it \
+         (`data/master.key`). If the key is lost, make a new one with: (umask 077; openssl rand -hex 32 > {path:?}); then every sealed credential must be entered again"
     )]
     Lost {
         /// The key file.

@@ -56,17 +56,8 @@ impl Keys {
         let checked = self.prove_unused(&counts)?;
         let mut view = self.master_view(from, RotationState::Ended, resealed);
         view.checked = Some(checked);
-        let (foreign, keys) = foreign_records(&counts, &view.key_id);
-        if foreign > 0 {
-            view.next_action = Some(format!(
-                "{foreign} records name the master key {keys}, which this installation does not have, and cannot be read: add that key as a \
-                 further line of the key file and restart the controller, or enter the credentials again"
-            ));
-        }
+        view.next_action = self.next_action(&counts, &view.key_id);
         if matches!(self.master.source, Source::Setting) {
-            let text =
-                "no record names a former version; remove them from MASTER_KEY and restart the controller";
-            view.next_action = Some(text.to_owned());
             return Ok(view);
         }
         failpoint::hit("rotate: proved");
@@ -80,6 +71,27 @@ impl Keys {
         );
         append(store, NewEvent::info("secret.rotated", message), now).await?;
         Ok(view)
+    }
+
+    /// The next action after a rotation whose records were counted; `None` when there is nothing to do.
+    fn next_action(&self, counts: &[SealedCount], in_force: &str) -> Option<String> {
+        let (foreign, keys) = foreign_records(counts, in_force);
+        let given = matches!(self.master.source, Source::Setting);
+        let place = if given { "word of MASTER_KEY" } else { "line of the key file" };
+        let lost = format!(
+            "{foreign} records name the master key {keys}, which this installation does not have, and cannot be read: add that key as a \
+             further {place} and restart the controller, or enter the credentials again"
+        );
+        let unused =
+            "no record names a former version; remove them from MASTER_KEY and restart the controller";
+        match (foreign > 0, given) {
+            (true, true) => {
+                Some(format!("{lost}; no record names another former version: remove those from MASTER_KEY"))
+            }
+            (true, false) => Some(lost),
+            (false, true) => Some(unused.to_owned()),
+            (false, false) => None,
+        }
     }
 
     /// Makes a new version and puts it in force.
@@ -169,5 +181,22 @@ mod tests {
         assert_eq!(foreign_records(&others, &new), (1, "0000000000000000".to_owned()));
         let why = keys.prove_unused(&[count(&new, 3), count(&old, 1)]).unwrap_err();
         assert!(why.to_string().contains("1 in servers.bmc_password"), "{why}");
+    }
+
+    #[test]
+    fn records_of_a_key_that_is_lost_are_named_beside_former_versions_that_can_go() {
+        let (new, old) = (KeyVersion::from_bytes(&[2; 32]), KeyVersion::from_bytes(&[1; 32]));
+        let mut keys = Keys::in_memory(&KeyRing::new(new.clone(), vec![old]));
+        let new = new.id.to_string();
+        let (clean, lost) = ([count(&new, 3)], [count(&new, 3), count("0000000000000000", 1)]);
+        assert_eq!(keys.next_action(&clean, &new), None);
+        let text = keys.next_action(&lost, &new).unwrap();
+        assert!(text.contains("0000000000000000") && text.contains("line of the key file"), "{text}");
+        keys.master.source = Source::Setting;
+        let text = keys.next_action(&clean, &new).unwrap();
+        assert!(text.contains("remove them from MASTER_KEY"), "{text}");
+        let text = keys.next_action(&lost, &new).unwrap();
+        assert!(text.contains("0000000000000000") && text.contains("word of MASTER_KEY"), "{text}");
+        assert!(text.contains("remove those from MASTER_KEY"), "{text}");
     }
 }

@@ -110,7 +110,8 @@ impl Filter {
         if value.len() > MAX_FILTER_BYTES {
             return Err(refused(Refusal::value(format!("a value has at most {MAX_FILTER_BYTES} bytes"))));
         }
-        let negated_label = (key == "label").then(|| value.split_once("!=")).flatten();
+        let labelled_value = value.split_once('=').filter(|_| key == "label");
+        let negated_label = labelled_value.and_then(|(label, value)| Some((label.strip_suffix('!')?, value)));
         let term = match (key, negated_label) {
             ("text", _) => Ok(Term { negated: false, test: Test::Text(value.to_owned()) }),
             (_, Some((label, value))) => labelled(label, value).map(|test| Term { negated: true, test }),
@@ -128,17 +129,21 @@ impl Filter {
         let mut at = 0;
         for part in text.split(',') {
             let (bare, without) = part.strip_prefix('!').map_or((part, false), |bare| (bare, true));
-            let foreign = bare.contains("==") || bare.contains([' ', '(', ')']);
-            let found = match (bare.split_once("!="), bare.split_once('=')) {
-                _ if foreign => Err(Refusal::value(
-                    "a selector has KEY=VALUE, KEY!=VALUE, KEY and !KEY; one of several values, or a value with a blank, is a \
-                     term of a filter: label:site=a,site=b or site=\"a b\"",
-                )),
-                (Some((key, value)), _) => labelled(key, value).map(|test| Term { negated: !without, test }),
-                (None, Some((key, value))) => {
-                    labelled(key, value).map(|test| Term { negated: without, test })
+            let (key, value) = match bare.split_once('=') {
+                Some((key, value)) => (key, Some(value)),
+                None => (bare, None),
+            };
+            let found = match (key.strip_suffix('!'), value) {
+                // A value may have any of these characters.
+                _ if key.contains([' ', '(', ')']) || value.is_some_and(|value| value.starts_with('=')) => {
+                    Err(Refusal::value(
+                        "a selector has KEY=VALUE, KEY!=VALUE, KEY and !KEY; one of several values is a term of a filter: \
+                         label:site=a,site=b",
+                    ))
                 }
-                (None, None) => {
+                (Some(key), Some(value)) => labelled(key, value).map(|test| Term { negated: !without, test }),
+                (None, Some(value)) => labelled(key, value).map(|test| Term { negated: without, test }),
+                (_, None) => {
                     label(bare).map(|label| Term { negated: without, test: Test::Label(vec![label]) })
                 }
             };

@@ -54,6 +54,19 @@ fn a_selector_of_another_language_is_refused() {
 }
 
 #[test]
+fn the_value_of_a_selector_may_have_any_character_of_a_label() {
+    let canonical = |text: &str| Filter::selector(text).unwrap().to_string();
+    assert_eq!(canonical("digest=YWI=="), "label:digest=YWI==");
+    assert_eq!(canonical("digest!=YWI=="), "-label:digest=YWI==");
+    assert_eq!(canonical("rule=a!=b"), "label:rule=a!=b");
+    assert_eq!(canonical("place=hall (2) in Kiel"), "label:\"place=hall (2) in Kiel\"");
+    let of_value =
+        |value: &str| Filter::of_value(Subject::Servers, "label", value, now()).unwrap().to_string();
+    assert_eq!(of_value("rule=a!=b"), "label:rule=a!=b");
+    assert_eq!(of_value("rule!=a=b"), "-label:rule=a=b");
+}
+
+#[test]
 fn an_empty_text_is_refused_because_it_is_in_everything() {
     for text in ["\"\"", "-\"\"", "\"  \"", "site=a \"\""] {
         assert!(refused(Subject::Jobs, text)[0].contains("must not be empty"), "{text}");

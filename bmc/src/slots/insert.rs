@@ -128,7 +128,7 @@ pub async fn insert(
         }
         // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
-            let said = error.maybe_applied().then(|| cut_middle(&error.to_string(), MAX_SAID).into_owned());
+            let said = error.maybe_applied().then(|| said(&error));
             let refused = Inserted { refused: said.is_none(), said, ..inserted.clone() };
             let again = if busy { from_redfish_change(step, &error) } else { again(step, &error) };
             InsertError::Step(again.with_output(json!(refused)))
@@ -152,6 +152,11 @@ pub async fn insert(
         })));
     }
     Ok(wait_for_image(connected, &inserted, &slot.id, what))
+}
+
+/// What the BMC said, without the request and the next action: of a long text the middle is cut.
+fn said(error: &RedfishError) -> String {
+    cut_middle(&error.kind.to_string(), MAX_SAID).into_owned()
 }
 
 /// Whether the BMC cannot insert a first image now for a reason that is not the slot.
@@ -289,6 +294,15 @@ mod tests {
         let failed = ErrorKind::Server { status: 500, message_id: None, message: String::new() };
         let failed = of(error(failed, true));
         assert!(!failed.lasting && failed.may_appear, "the BMC may have inserted the image");
+    }
+
+    #[test]
+    fn what_a_bmc_said_is_its_message_without_the_request_and_the_next_action() {
+        let message = format!("the image server did not respond{}", " again".repeat(40));
+        let error = error(ErrorKind::Server { status: 500, message_id: None, message }, true);
+        let said = said(&error);
+        assert!(said.starts_with("the BMC failed with 500: the image server did not respond"), "{said}");
+        assert!(said.chars().count() <= MAX_SAID + 20 && !said.contains(error.next_action()), "{said}");
     }
 
     #[test]

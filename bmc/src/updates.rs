@@ -5,8 +5,9 @@
 //!   the record of the server names none              -> clear
 //!   the order goes on in spite of it                 -> clear, with a warning; the record ends when the BMC has restarted
 //!   it runs, or its state cannot be read,
-//!   or the BMC cannot be read at all                 -> wait `update_runs`, for as long as an update may take,
+//!   or the BMC cannot be read within a day of it     -> wait `update_runs`, for as long as an update may take,
 //!                                                       then failure `update_running`
+//!   the BMC cannot be read after that day            -> the failure of its connection; the record stays
 //!   three reads show its end, or no trace of it      -> clear; the record ends
 //! ```
 //!
@@ -37,6 +38,9 @@ const ENDED_READS: u32 = 3;
 const READ_INTERVAL: Duration = Duration::from_secs(15);
 /// The delay after a refused login: a BMC that locks accounts must not be asked often.
 const AFTER_DENIAL: Duration = Duration::from_secs(60);
+/// How long a BMC that cannot be read is taken for one that may carry out a left update. An update takes hours at most, and a BMC is
+/// away for its end and restart; after a day it is silent for another reason, which is the one to name.
+const MAY_FLASH_FOR: Duration = Duration::from_secs(24 * 3600);
 /// How long an update may take whose record does not say it.
 const USUAL_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -156,7 +160,8 @@ pub async fn first_look(
         Ok(found) => found,
         Err(why) => {
             services.connections.release_idle(serial);
-            if let (Some(left), Some(state)) = (&left, absence(&why))
+            let recent = left.as_ref().filter(|left| context.now() < left.since.plus(MAY_FLASH_FOR));
+            if let (Some(left), Some(state)) = (recent, absence(&why))
                 && let Some(report) = left.after_look(step, context, left.limit(), &state)?
             {
                 return Ok(FirstLook::Wait(Box::new(report)));

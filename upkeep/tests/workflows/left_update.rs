@@ -137,6 +137,17 @@ async fn a_bmc_that_is_silent_over_a_left_update_is_waited_for_and_the_failure_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_is_silent_a_day_after_a_left_update_is_unreachable_and_the_record_stays() {
+    let bench = left_running().await;
+    bench.sim_bmc.set_reachable(false);
+    bench.clock.advance(Duration::from_secs(25 * 3600));
+    let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+    assert_eq!(class(&run), "bmc_unreachable", "{stored}");
+    assert!(!stored.contains("update_runs"), "{stored}");
+    assert_eq!(recorded(&bench).await["what"], "bios 99.1", "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_update_is_recorded_although_settle_cannot_connect() {
     let config = vendor("generic");
     let (files, action) = order(&config, &[Component::Bios]);

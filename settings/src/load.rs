@@ -47,7 +47,21 @@ impl Settings {
         sources: &Sources<'_>,
         environment: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, ConfigErrors> {
-        let mut raw = RawSettings::gather(sources, sources.file.as_deref().map(file::read));
+        let raw = RawSettings::gather(sources, sources.file.as_deref().map(file::read));
+        let (settings, mut problems) = Self::examine(raw);
+        if let Some(Err(more)) = settings.as_ref().map(|settings| settings.check_references(environment)) {
+            problems.extend(more.0);
+        }
+        Self::without_problems(settings, problems)
+    }
+
+    fn of(raw: RawSettings) -> Result<Self, ConfigErrors> {
+        let (settings, problems) = Self::examine(raw);
+        Self::without_problems(settings, problems)
+    }
+
+    /// The settings, with the default in place of a value that cannot be used, and every problem.
+    fn examine(mut raw: RawSettings) -> (Option<Self>, Vec<Problem>) {
         raw.check_each();
         let mut problems = std::mem::take(&mut raw.problems);
         problems.extend(rules::check(&raw));
@@ -57,28 +71,22 @@ impl Settings {
             }
         }
         match Self::parse(&raw) {
-            Ok(settings) => match settings.check_references(environment) {
-                Ok(()) if problems.is_empty() => return Ok(settings),
-                Ok(()) => {}
-                Err(more) => problems.extend(more.0),
-            },
-            Err(more) if problems.is_empty() => return Err(more),
-            // What is missing is missing because its value is one of the problems.
-            Err(_) => {}
+            Ok(settings) => (Some(settings), problems),
+            Err(more) => {
+                problems.extend(more.0);
+                (None, problems)
+            }
         }
-        problems.sort_by_key(Problem::line);
-        Err(ConfigErrors(problems))
     }
 
-    fn of(mut raw: RawSettings) -> Result<Self, ConfigErrors> {
-        raw.check_each();
-        let found = rules::check(&raw);
-        raw.problems.extend(found);
-        if !raw.problems.is_empty() {
-            raw.problems.sort_by_key(Problem::line);
-            return Err(ConfigErrors(raw.problems));
+    fn without_problems(settings: Option<Self>, mut problems: Vec<Problem>) -> Result<Self, ConfigErrors> {
+        match settings {
+            Some(settings) if problems.is_empty() => Ok(settings),
+            _ => {
+                problems.sort_by_key(Problem::line);
+                Err(ConfigErrors(problems))
+            }
         }
-        Self::parse(&raw)
     }
 }
 

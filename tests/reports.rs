@@ -83,6 +83,8 @@ async fn a_report_after_the_cancel_of_a_job_is_an_event_with_its_reason_and_cont
     scene.admin.complete(&id).await;
     let mut report = failed("image-linux.service");
     report["message"] = json!("reading the image: no such host");
+    report["log"] = json!("image-linux: no such host\n");
+    report["inventory"] = json!({ "cpus": 4 });
     for _ in 0..2 {
         scene.admin.report("REP-9", &token, &report).await.expect(200);
     }
@@ -91,6 +93,10 @@ async fn a_report_after_the_cancel_of_a_job_is_an_event_with_its_reason_and_cont
         .report("REP-9", &token, &json!({ "status": "success" }))
         .await
         .refused(409, "conflict.report");
+    let log = scene.admin.get(&format!("/api/v1/jobs/{id}/log")).await.expect(200);
+    assert_eq!(log["log"], "image-linux: no such host\n");
+    let shown = scene.admin.get("/api/v1/servers/REP-9/inventory").await.expect(200);
+    assert_eq!(shown["inventory"], report["inventory"]);
     let events = scene.admin.events(&id).await;
     let late: Vec<&str> = events
         .iter()
@@ -100,8 +106,8 @@ async fn a_report_after_the_cancel_of_a_job_is_an_event_with_its_reason_and_cont
     assert_eq!(
         late,
         [
-            "the maintenance OS reported a failure of image-linux.service after the job was cancelled: reading the image: no such host",
-            "the maintenance OS reported success after the job was cancelled: the disk is written",
+            "the maintenance OS reported a failure of image-linux.service after the job had ended (cancelled): reading the image: no such host",
+            "the maintenance OS reported success after the job had ended (cancelled): the disk is written",
         ]
     );
     assert!(events.iter().all(|event| event["type"] != "report.contradiction"), "{events:#?}");

@@ -7,6 +7,8 @@
 //!   progress          -> an event; the first one with a disk that is written --signal "disk"--> the job
 //!   reachable         -> `reachable.rs`: the machine waits for an operator
 //!
+//!   success | failed after the end of the job, and none before: an event; the job does not change
+//!
 //!   with the first final report:   log -> the job's log     inventory -> the server     disk -> data of the event
 //! ```
 //!
@@ -22,7 +24,8 @@ use super::former_disk;
 use super::reachable::{self, Reach};
 use super::report_outcome::{ReportOutcome, started};
 use engine::{Engine, SignalDelivery, SignalError};
-use model::{Effect, Job, NewEvent, Outcome, cut_middle};
+use model::{Effect, Job, NewEvent, Outcome, Snapshot, cut_middle};
+use recipe::{Recipe, TaskTarget};
 
 /// The signal that carries a report.
 pub(super) const SIGNAL: &str = "report";
@@ -425,30 +428,32 @@ impl InstallReport {
         };
         let event = event.by(by);
         let has_report = snapshot.signals.iter().any(|signal| signal.name == SIGNAL);
-        if let Some(outcome) = job.run.outcome.filter(|_| !has_report) {
+        let target = target(&snapshot);
+        if let Some(outcome) = snapshot.run.outcome.filter(|_| !has_report) {
             // Nothing was reported before: the deadline, an operator or an observation ended the job.
-            record_late(engine, job, &late_report(outcome, &payload), by).await?;
-            let implied = implied_by(outcome);
-            return Ok(match implied == status {
-                true => ReportOutcome::Duplicate,
-                false => ReportOutcome::Contradiction { first: implied.to_owned() },
-            });
+            let message = late_report(outcome, target, &payload);
+            return record_late(engine, job, message, effects, by).await.map(|()| late(outcome, status));
         }
-        let first = match job.run.outcome {
+        let first = match snapshot.run.outcome {
             Some(outcome) => implied_by(outcome).to_owned(),
-            None => match engine.deliver(snapshot, SIGNAL, "", payload, vec![event], effects).await? {
-                SignalDelivery::Stored(run)
-                    if run.outcome.is_none_or(|outcome| implied_by(outcome) == status) =>
-                {
-                    return Ok(ReportOutcome::Accepted { powered_on: Some(powered_on) });
+            None => {
+                match engine.deliver(snapshot, SIGNAL, "", payload.clone(), vec![event], effects).await? {
+                    SignalDelivery::Stored(run) => match run.outcome {
+                        // The job ended otherwise after it was read: the report is stored, and no step has read it.
+                        Some(outcome) if !is_consumed(engine, job).await? => {
+                            let message = late_report(outcome, target, &payload);
+                            record_late(engine, job, message, Vec::new(), by).await?;
+                            return Ok(late(outcome, status));
+                        }
+                        _ => return Ok(ReportOutcome::Accepted { powered_on: Some(powered_on) }),
+                    },
+                    SignalDelivery::NoRun => return Ok(ReportOutcome::NotStarted),
+                    SignalDelivery::Duplicate(first) => {
+                        let said = first.payload.get("status").and_then(|status| status.as_str());
+                        said.unwrap_or_default().to_owned()
+                    }
                 }
-                SignalDelivery::Stored(run) => run.outcome.map_or("", implied_by).to_owned(),
-                SignalDelivery::NoRun => return Ok(ReportOutcome::NotStarted),
-                SignalDelivery::Duplicate(first) => {
-                    let said = first.payload.get("status").and_then(|status| status.as_str());
-                    said.unwrap_or_default().to_owned()
-                }
-            },
+            }
         };
         if first == status {
             return Ok(ReportOutcome::Duplicate);
@@ -463,32 +468,61 @@ impl InstallReport {
     }
 }
 
+/// Returns the target of the job's recipe, if it can be read.
+fn target(snapshot: &Snapshot) -> Option<TaskTarget> {
+    let stored = snapshot.recipe.as_ref()?;
+    Recipe::accepted(&stored.json, &stored.schema_id).ok().map(|recipe| recipe.task_target)
+}
+
+/// Returns whether a step has read the report.
+async fn is_consumed(engine: &Engine, job: &Job) -> Result<bool, SignalError> {
+    let signals = engine.store().signals(job.run.id).await?;
+    Ok(signals.iter().any(|signal| signal.name == SIGNAL && signal.consumed))
+}
+
 /// Says what a machine reported after its job had ended without a report.
-fn late_report(outcome: Outcome, payload: &Value) -> String {
+fn late_report(outcome: Outcome, target: Option<TaskTarget>, payload: &Value) -> String {
     let text = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
-    let ended = outcome.as_str();
+    let ended = format!("after the job had ended ({})", outcome.as_str());
     if text("status") == "success" {
-        return format!("the maintenance OS reported success after the job was {ended}: the disk is written");
+        let follows = match target {
+            Some(TaskTarget::Erase) => ": the disk is erased",
+            Some(TaskTarget::InstallEsxi) => ": the disk is written",
+            Some(target) if target.writes_a_disk() => ": the disk is written",
+            _ => "",
+        };
+        return format!("the maintenance OS reported success {ended}{follows}");
     }
     let reason = match text("message") {
         "" => String::new(),
         message => format!(": {message}"),
     };
-    format!(
-        "the maintenance OS reported a failure of {} after the job was {ended}{reason}",
-        text("failed_step")
-    )
+    format!("the maintenance OS reported a failure of {} {ended}{reason}", text("failed_step"))
 }
 
-/// Writes the event of a late report, once: the machine repeats it until it is acknowledged.
-async fn record_late(engine: &Engine, job: &Job, message: &str, by: &str) -> Result<(), SignalError> {
+/// Returns the result of the delivery of a late report.
+fn late(outcome: Outcome, status: &str) -> ReportOutcome {
+    match implied_by(outcome) {
+        implied if implied == status => ReportOutcome::Duplicate,
+        implied => ReportOutcome::Contradiction { first: implied.to_owned() },
+    }
+}
+
+/// Writes the event of a late report with its log and inventory, once: the machine repeats it until it is acknowledged.
+async fn record_late(
+    engine: &Engine,
+    job: &Job,
+    message: String,
+    effects: Vec<Effect>,
+    by: &str,
+) -> Result<(), SignalError> {
     let known = engine.store().last_events(job.run.id, LATE_LOOK).await?;
     if known.iter().any(|event| event.kind == "report.late" && event.message == message) {
         return Ok(());
     }
-    let event = NewEvent::warn("report.late", message.to_owned()).by(by);
+    let event = NewEvent::warn("report.late", message).by(by);
     let now = engine.clock().now();
-    engine.store().append(Some(job.run.id), job.run.server.clone(), vec![event], now).await?;
+    engine.store().append_with(job.run.id, job.run.server.clone(), vec![event], effects, now).await?;
     Ok(())
 }
 
@@ -585,6 +619,26 @@ mod tests {
             panic!("not parsed")
         };
         assert_eq!(details.log.unwrap().len(), MAX_LOG);
+    }
+
+    #[test]
+    fn a_late_report_says_what_the_target_of_its_job_has_changed() {
+        let success = json!({ "status": "success" });
+        let of = |target| late_report(Outcome::Succeeded, Some(target), &success);
+        for (target, end) in [
+            (TaskTarget::InstallLinux, "(succeeded): the disk is written"),
+            (TaskTarget::InstallEsxi, "(succeeded): the disk is written"),
+            (TaskTarget::Erase, "(succeeded): the disk is erased"),
+            (TaskTarget::Inventory, "(succeeded)"),
+            (TaskTarget::Rescue, "(succeeded)"),
+        ] {
+            assert!(of(target).ends_with(end), "{}", of(target));
+        }
+        let failed = json!({ "status": "failed", "failed_step": "a.service", "message": "no host" });
+        assert_eq!(
+            late_report(Outcome::Cancelled, None, &failed),
+            "the maintenance OS reported a failure of a.service after the job had ended (cancelled): no host"
+        );
     }
 
     #[test]

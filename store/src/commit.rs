@@ -14,8 +14,8 @@ use super::rows::{ReadSnapshot, append_events, execute, find_run, snapshot, to_j
 use super::{Store, StoreError, grants};
 use model::mutant::{self, Mutant};
 use model::{
-    Effect, JobStatus, NewRun, Outcome, Phase, Run, RunChange, RunId, Snapshot, Stage, StepName, StepRecord,
-    Time,
+    Effect, JobStatus, NewEvent, NewRun, Outcome, Phase, Run, RunChange, RunId, Serial, Snapshot, Stage,
+    StepName, StepRecord, Time,
 };
 
 const OPERATION: &str = "commit a change of a run";
@@ -53,6 +53,27 @@ impl Store {
         let change = change.into();
         self.writer
             .write(OPERATION, move |connection| commit(connection, &change, (epoch, revision), now))
+            .await
+    }
+
+    /// Appends events of a run and writes effects in one transaction, without a change of the run.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
+    pub async fn append_with(
+        &self,
+        run: RunId,
+        server: Option<Serial>,
+        events: Vec<NewEvent>,
+        effects: Vec<Effect>,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "append events with effects";
+        self.writer
+            .write(OPERATION, move |connection| {
+                append_events(connection, OPERATION, Some(run), server.as_ref(), now, &events)?;
+                apply_effects(connection, run, now, &effects)
+            })
             .await
     }
 
@@ -365,6 +386,7 @@ pub(super) fn apply_effects(
             }
             Effect::ServerHardwareRead { serial, hardware } => {
                 super::hardware::write(connection, serial, hardware, now)?;
+                super::servers::seen(connection, serial, now)?;
             }
             Effect::InstallLogged { text } => super::reported::log(connection, run, text, now)?,
             Effect::PermitRequested { resource, capacity } => {

@@ -239,10 +239,13 @@ async fn observations_of_a_server_never_change_its_revision() {
     change.effects = vec![Effect::ServerSeen { serial: serial("A") }];
     kit.commit(change, &claimed.run, at(3)).await;
     assert_eq!(kit.store.server(&serial("A")).await.unwrap().unwrap().last_seen, Some(at(3)));
-    kit.store.keep_card(&serial("A"), 1, &json!({}), at(4)).await.unwrap();
-    kit.store.keep_card(&serial("A"), 2, &json!({}), at(5)).await.unwrap();
+    let hardware = Effect::ServerHardwareRead { serial: serial("A"), hardware: json!({ "cpus": 4 }) };
+    kit.store.append_with(id, Some(serial("A")), Vec::new(), vec![hardware], at(4)).await.unwrap();
+    assert_eq!(kit.store.server(&serial("A")).await.unwrap().unwrap().last_seen, Some(at(4)));
+    kit.store.keep_card(&serial("A"), 1, &json!({}), at(5)).await.unwrap();
+    kit.store.keep_card(&serial("A"), 2, &json!({}), at(6)).await.unwrap();
     let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();
-    assert_eq!((seen.revision, seen.last_seen), (1, Some(at(4))), "a card of another revision is not kept");
+    assert_eq!((seen.revision, seen.last_seen), (1, Some(at(5))), "a card of another revision is not kept");
     let before = kit.store.events(EventFilter { limit: 100, ..EventFilter::default() }).await.unwrap().len();
     assert_eq!(before, 2, "one event each from the registration and the creation");
 }

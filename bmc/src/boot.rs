@@ -4,9 +4,9 @@ use redfish::profile::BootVia;
 use redfish::{BootWay, Discovery};
 
 use super::classify::from_redfish_change;
-use super::step::{ConnectedBmc, wait_for_bmc};
+use super::step::{ConnectedBmc, wait_after_resend};
 use super::waits;
-use engine::StepError;
+use engine::{StepContext, StepError};
 use model::StepName;
 
 /// Sets the one-time boot from the media in `slot` and reads it back: by `way`, or by the first one the profile knows. Returns
@@ -16,6 +16,7 @@ use model::StepName;
 /// Returns a wait, with `detail`, while a read does not show the setting, and what ends the step after a refused or failed request.
 pub async fn set_once(
     step: &StepName,
+    context: &StepContext,
     connected: &ConnectedBmc,
     (discovery, slot): (&Discovery, &str),
     way: Option<&BootWay>,
@@ -27,7 +28,8 @@ pub async fn set_once(
     };
     let set = set.map_err(|error| from_redfish_change(step, &error))?;
     if !set.confirmed {
-        let wait = wait_for_bmc(&waits::BOOT_OVERRIDE, connected.bmc.profile().read_back_lag, detail);
+        let lag = connected.bmc.profile().read_back_lag;
+        let wait = wait_after_resend(context, &waits::BOOT_OVERRIDE, lag, detail);
         return Err(StepError::wait(wait));
     }
     Ok(way.cloned().unwrap_or_else(|| connected.bmc.boot_way(&set.observed)))
@@ -40,6 +42,7 @@ pub async fn set_once(
 /// Returns a wait while a read still shows the setting, and what ends the step after a refused or failed request.
 pub async fn clear_once(
     step: &StepName,
+    context: &StepContext,
     connected: &ConnectedBmc,
     (discovery, slot): (&Discovery, &str),
     via: Option<BootVia>,
@@ -53,7 +56,8 @@ pub async fn clear_once(
     let cleared = connected.bmc.clear_next_boot_source_via(discovery, slot, via).await.map_err(failed)?;
     if !cleared.confirmed {
         let detail = "the one-time boot was cleared; a read still shows it";
-        let wait = wait_for_bmc(&waits::BOOT_OVERRIDE, connected.bmc.profile().read_back_lag, detail);
+        let lag = connected.bmc.profile().read_back_lag;
+        let wait = wait_after_resend(context, &waits::BOOT_OVERRIDE, lag, detail);
         return Err(StepError::wait(wait));
     }
     Ok(true)

@@ -13,6 +13,8 @@ use model::{Effect, Server, StepName};
 
 /// Delay between two reads of a BMC that does not show a change yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The longest pause before a change is sent again.
+const RESEND_AT_MOST: Duration = Duration::from_secs(15);
 
 /// A connected BMC and the record of its server.
 pub struct ConnectedBmc {
@@ -54,6 +56,23 @@ pub fn output_of<T: DeserializeOwned>(
     })
 }
 
+/// Builds a wait until the BMC shows a change that each call of the step sends again: the pause grows with the time of the wait.
+pub(super) fn wait_after_resend(
+    context: &StepContext,
+    reason: &'static WaitReason,
+    within: Duration,
+    detail: impl Into<String>,
+) -> WaitRequest {
+    let wait = context.previous_wait.as_ref().filter(|wait| wait.reason == reason.name);
+    let waited = wait.map_or(Duration::ZERO, |wait| context.now().since(wait.since));
+    WaitRequest { poll: Some(resend_pause(waited)), ..wait_for_bmc(reason, within, detail) }
+}
+
+/// The pause before a change is sent again that was first sent so long ago.
+fn resend_pause(waited: Duration) -> Duration {
+    (waited / 2).clamp(POLL_INTERVAL, RESEND_AT_MOST)
+}
+
 /// Builds a wait until the BMC shows a change.
 pub fn wait_for_bmc(reason: &'static WaitReason, within: Duration, detail: impl Into<String>) -> WaitRequest {
     let poll = Some(POLL_INTERVAL);
@@ -68,4 +87,20 @@ pub fn lease_lost(step: &StepName) -> StepError {
         "the lease was lost",
         "nothing; another worker continues the job",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_a_bmc_shows_late_is_sent_again_a_few_times() {
+        let (mut waited, mut sent) = (Duration::ZERO, 1);
+        while waited < Duration::from_secs(180) {
+            let pause = resend_pause(waited);
+            assert!(pause >= POLL_INTERVAL && pause <= RESEND_AT_MOST, "{pause:?}");
+            (waited, sent) = (waited + pause, sent + 1);
+        }
+        assert!(sent < 20, "{sent}");
+    }
 }

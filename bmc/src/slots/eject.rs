@@ -3,7 +3,7 @@
 use redfish::{ErrorKind, RedfishError, Slot};
 
 use super::super::classify::{from_redfish, from_redfish_change};
-use super::super::step::{ConnectedBmc, wait_for_bmc};
+use super::super::step::{ConnectedBmc, wait_after_resend};
 use super::super::waits;
 use engine::{StepContext, StepError, WaitRequest};
 use model::StepName;
@@ -36,7 +36,8 @@ pub async fn eject(
         Err(error) => return Err(from_redfish(step, &error)),
     }
     let detail = format!("the eject of slot {} was requested; it still shows its media", slot.id);
-    Ok(Some(wait_for_bmc(&waits::EJECT, connected.bmc.profile().read_back_lag, detail)))
+    let lag = connected.bmc.profile().read_back_lag;
+    Ok(Some(wait_after_resend(context, &waits::EJECT, lag, detail)))
 }
 
 /// Whether the BMC itself has refused the request, for whatever reason.

@@ -30,7 +30,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let from = (&found.discovery, found.boot_slot.as_str());
     let detail = "the one-time boot was requested; a read does not show it yet";
     let by = second.as_ref().map(|second| &second.second);
-    let set = boot::set_once(STEP, &connected, from, by, detail).await;
+    let set = boot::set_once(STEP, context, &connected, from, by, detail).await;
     let way = set.map_err(|mut error| {
         if let (StepEnd::Fail(failure), Some(second)) = (&mut *error.end, &second) {
             failure.summary = format!("{}; {}", failure.summary, second_way::describe(second));

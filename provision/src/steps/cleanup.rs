@@ -272,11 +272,12 @@ async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Resul
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let from = (&found.discovery, found.boot_slot.as_str());
     let second = second_way::of(&context.snapshot).filter(|_| !second_way::is_given_up(&context.snapshot));
-    let mut cleared = boot::clear_once(STEP, &connected, from, None).await?;
+    let mut cleared = boot::clear_once(STEP, context, &connected, from, None).await?;
     if let Some(second) = &second
         && second.second.via() != connected.bmc.profile().boot_via
     {
-        cleared |= boot::clear_once(STEP, &connected, from, Some(second.second.via())).await?;
+        let via = Some(second.second.via());
+        cleared |= boot::clear_once(STEP, context, &connected, from, via).await?;
     }
     if let Some(second) = second.filter(|_| context.snapshot.run.outcome == Some(Outcome::Succeeded)) {
         // The machine booted by it and reported, so the next job begins with it.

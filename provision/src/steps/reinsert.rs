@@ -58,7 +58,7 @@ pub(super) async fn before_power_on(
         let from = (&found.discovery, found.boot_slot.as_str());
         let detail = "the one-time boot was set again; a read does not show it yet";
         let second = second_way::of(&context.snapshot).map(|second| second.second);
-        boot::set_once(step, connected, from, second.as_ref(), detail).await?;
+        boot::set_once(step, context, connected, from, second.as_ref(), detail).await?;
     }
     Ok(inserted)
 }

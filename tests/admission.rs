@@ -63,6 +63,7 @@ async fn a_dry_run_shows_what_a_job_would_do_and_writes_nothing() {
         ("validate", "webhook.wait", "cleanup.grant", 15)
     );
     assert!(plan["steps"][3]["budget_s"].as_u64().unwrap() > 0, "{plan}");
+    assert!(plan["steps"][9]["wait_s"].as_u64().unwrap() > 0, "the limit of the wait for the report: {plan}");
     assert!(plan["task_image"]["size"].as_u64().unwrap() >= 1 << 20, "{plan}");
     assert_eq!(plan["task_image"]["sha256"].as_str().unwrap().len(), 64);
     assert_eq!((&plan["os_image_held"], &plan["slot_plan"]), (&json!(true), &json!(null)), "{plan}");

@@ -102,7 +102,7 @@ impl Services {
             );
         }
         Ok(DryRun {
-            steps: steps(workflow, &run, now),
+            steps: self.planned_steps(workflow, &run, &ready.recipe, now),
             slot_plan: server.observed.as_ref().and_then(|observed| observed.get("slot_plan").cloned()),
             task_image,
             maintenance_image: PlannedImage {
@@ -167,27 +167,34 @@ impl Services {
             PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };
         Ok((image, held))
     }
-}
-
-fn steps(workflow: &dyn Workflow, new: &NewRun, now: Time) -> Vec<PlannedStep> {
-    let snapshot = Snapshot::new(new, now);
-    let stage = |stage: Stage, instances: &[model::StepInstance]| {
-        instances
-            .iter()
-            .map(|instance| {
-                let policy: StepPolicy = workflow.policy(&instance.name, &snapshot);
-                let StepPolicy { call, budget, attempts, wait, interruptible, .. } = policy;
-                PlannedStep {
-                    stage,
-                    step: instance.name.clone(),
-                    budget_s: budget.as_secs(),
-                    call_s: call.as_secs(),
-                    wait_s: wait.as_ref().map(Duration::as_secs),
-                    attempts,
-                    interruptible,
-                }
-            })
-            .collect::<Vec<_>>()
-    };
-    [stage(Stage::Forward, &new.plan.forward), stage(Stage::Finish, &new.plan.finish)].concat()
+    fn planned_steps(
+        &self,
+        workflow: &dyn Workflow,
+        new: &NewRun,
+        recipe: &Recipe,
+        now: Time,
+    ) -> Vec<PlannedStep> {
+        let snapshot = Snapshot::new(new, now);
+        let stage = |stage: Stage, instances: &[model::StepInstance]| {
+            instances
+                .iter()
+                .map(|instance| {
+                    let policy: StepPolicy = workflow.policy(&instance.name, &snapshot);
+                    let StepPolicy { call, budget, attempts, wait, interruptible, .. } = policy;
+                    let installs = self.installs_within(&instance.name, Some(recipe));
+                    let wait = wait.or(installs.map(|within| within.min(new.deadline_at.since(now))));
+                    PlannedStep {
+                        stage,
+                        step: instance.name.clone(),
+                        budget_s: budget.as_secs(),
+                        call_s: call.as_secs(),
+                        wait_s: wait.as_ref().map(Duration::as_secs),
+                        attempts,
+                        interruptible,
+                    }
+                })
+                .collect::<Vec<_>>()
+        };
+        [stage(Stage::Forward, &new.plan.forward), stage(Stage::Finish, &new.plan.finish)].concat()
+    }
 }

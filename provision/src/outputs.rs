@@ -4,7 +4,7 @@ use redfish::{BootWay, Discovery};
 use serde::{Deserialize, Serialize};
 
 use bmc::slots::{Inserted, LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
-use model::Time;
+use model::{NewEvent, Time};
 
 /// The output of `validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -158,6 +158,22 @@ pub(super) struct BootLook {
     pub(super) observed: bool,
     /// Whether a look has found that a slot lost its medium.
     pub(super) media_lost: bool,
+    /// When the machine was last looked at while it installs, or its wait began.
+    pub(super) observed_at: Option<Time>,
+    /// Looks in a row that failed or found nothing new.
+    pub(super) unchanged: u32,
+    /// Whether the last look could not read the BMC.
+    pub(super) silent: bool,
+    /// Whether an event says that the host is off and cannot say anything by its medium.
+    pub(super) off_recorded: bool,
+}
+
+impl BootLook {
+    /// Records whether a look could read the BMC. The event of a failure is returned for the first one of a row only.
+    pub(super) fn note(&mut self, failed: Option<NewEvent>) -> Option<NewEvent> {
+        let was_silent = std::mem::replace(&mut self.silent, failed.is_some());
+        failed.filter(|_| !was_silent)
+    }
 }
 
 /// The second way to boot.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::medium_image::MediumImage;
+use super::names;
 use bmc::{BmcServices, Unavailable};
 use media::{Library, MediaGrants, SeedOfRun};
 use model::{RunId, Snapshot, StepName};
-use recipe::RecipeSchemas;
+use recipe::{Recipe, RecipeSchemas};
 use secrets::TokenSeeds;
 
 /// Looks up OS images before a machine is changed.
@@ -106,5 +107,15 @@ impl Services {
     pub(super) fn time_limit(&self, step: &StepName, snapshot: &Snapshot) -> Option<Duration> {
         let ordered = snapshot.input["timeouts"][step.as_str()].as_u64().map(Duration::from_secs);
         ordered.or_else(|| self.settings.limits.steps.get(step.as_str()).copied())
+    }
+
+    /// Returns how long a step waits for the installation, unless a time limit is given; `None` for other steps.
+    pub(super) fn installs_within(&self, step: &StepName, recipe: Option<&Recipe>) -> Option<Duration> {
+        let erase_time = recipe.map_or(Duration::ZERO, Recipe::erase_time);
+        match step {
+            step if step == names::AWAIT_REPORT => Some(self.settings.job_timeout + erase_time),
+            step if step == names::AWAIT_COMPLETION => Some(self.settings.install_window),
+            _ => None,
+        }
     }
 }

@@ -70,7 +70,7 @@ impl Step for AwaitCompletion {
         if let Looked::SecondWay(report) = boot_again::look_if_due(&self.0, context, &mut past, limit).await {
             return *report;
         }
-        let (observation, events) = self.observe(context).await;
+        let (observation, events) = self.observe(context, &mut past).await;
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let booted = self.may_have_booted(context, powered_on_at).await;
         let mut report = match watch.evaluate(&observation).filter(|_| booted) {
@@ -131,16 +131,16 @@ impl Step for AwaitCompletion {
 }
 
 impl AwaitCompletion {
-    /// Observes the machine once, read-only. If the BMC does not respond, the job gets an event and continues to wait.
-    async fn observe(&self, context: &StepContext) -> (Observation, Vec<NewEvent>) {
+    /// Observes the machine once, read-only. When the BMC begins to be silent, the job gets an event; it continues to wait.
+    async fn observe(&self, context: &StepContext, past: &mut BootLook) -> (Observation, Option<NewEvent>) {
         let reads = self.reads(context).await.unwrap_or_default();
         let read = tokio::time::timeout(OBSERVE_TIMEOUT, self.host_status(context)).await;
-        let (host, events) = match read {
-            Ok(Ok(host)) => (Some(host), Vec::new()),
-            Ok(Err(event)) => (None, vec![event]),
-            Err(_elapsed) => (None, vec![observe_timed_out()]),
+        let (host, failed) = match read {
+            Ok(Ok(host)) => (Some(host), None),
+            Ok(Err(event)) => (None, Some(event)),
+            Err(_elapsed) => (None, Some(observe_timed_out(OBSERVE_TIMEOUT))),
         };
-        (Observation { at: context.now(), host, reads }, events)
+        (Observation { at: context.now(), host, reads }, past.note(failed))
     }
 
     /// Reads the host status, or returns the event why it could not be read.

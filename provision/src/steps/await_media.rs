@@ -59,7 +59,8 @@ pub(super) async fn confirm(
     report: &Signal,
     limit: WaitLimit,
 ) -> StepReport {
-    let (power, events) = power(services, context).await;
+    let mut past: BootLook = context.own_output().unwrap_or_default();
+    let (power, silent) = power(services, context, &mut past).await;
     if power == Some(PowerState::Off) {
         let event =
             NewEvent::info("report.confirmed", "the machine powered itself off, which confirms the report");
@@ -82,8 +83,8 @@ pub(super) async fn confirm(
         detail: "success was read from the medium; the machine powers itself off, which confirms it"
             .to_owned(),
     }));
-    waiting.events = events;
-    waiting.with_output(json!(context.own_output::<BootLook>().unwrap_or_default()))
+    waiting.events.extend(silent);
+    waiting.with_output(json!(past))
 }
 
 /// Looks whether the power state ends a wait without a report. Returns the report of the step if it does, otherwise the events of
@@ -99,13 +100,15 @@ pub(super) async fn by_power(
     if now.since(since) < if heard.started { STALE_FOR } else { POWER_TIMEOUT } {
         return Err(Vec::new());
     }
-    let (power, events) = power(services, context).await;
+    let (power, silent) = power(services, context, past).await;
     if power != Some(PowerState::Off) {
-        past.off_since = past.off_since.filter(|_| power.is_none());
-        return Err(events);
+        if power.is_some() {
+            (past.off_since, past.off_recorded) = (None, false);
+        }
+        return Err(silent.into_iter().collect());
     }
     if now.since(*past.off_since.get_or_insert(now)) < OBSERVE_EVERY {
-        return Err(events);
+        return Err(Vec::new());
     }
     let why = match &heard {
         Heard { complete: true, .. } => "it said that all steps are done",
@@ -117,7 +120,9 @@ pub(super) async fn by_power(
         Heard { unusable, .. } => match boots(services, context, since).await {
             Boots::Unseen => {
                 let message = "the host is off, and its media were not read since the power-on; the job does not power it on";
-                return Err(vec![NewEvent::warn("redfish.host-off", message)]);
+                let event = NewEvent::warn("redfish.host-off", message);
+                let known = std::mem::replace(&mut past.off_recorded, true);
+                return Err(Some(event).filter(|_| !known).into_iter().collect());
             }
             Boots::FromMedium if unusable.is_none() => {
                 return Ok(StepReport::fail(powered_off("it said anything by its medium")));
@@ -174,16 +179,22 @@ pub(super) fn detail(context: &StepContext) -> String {
     }
 }
 
-async fn power(services: &Arc<Services>, context: &StepContext) -> (Option<PowerState>, Vec<NewEvent>) {
+/// Reads the power state. When the BMC begins to be silent, the event says why.
+async fn power(
+    services: &Arc<Services>,
+    context: &StepContext,
+    past: &mut BootLook,
+) -> (Option<PowerState>, Option<NewEvent>) {
     let read = async {
         let known = discovered_bmc(STEP, services, context).await;
         let (connected, found) = known.map_err(|error| observe_failed(&error))?;
         let power = connected.bmc.power_state(&found.discovery.system).await;
         power.map_err(|error| NewEvent::warn("redfish.observe-failed", error.to_string()))
     };
-    match tokio::time::timeout(OBSERVE_TIMEOUT, read).await {
-        Ok(Ok(power)) => (Some(power), Vec::new()),
-        Ok(Err(event)) => (None, vec![event]),
-        Err(_elapsed) => (None, vec![observe_timed_out()]),
-    }
+    let (power, failed) = match tokio::time::timeout(OBSERVE_TIMEOUT, read).await {
+        Ok(Ok(power)) => (Some(power), None),
+        Ok(Err(event)) => (None, Some(event)),
+        Err(_elapsed) => (None, Some(observe_timed_out(OBSERVE_TIMEOUT))),
+    };
+    (power, past.note(failed))
 }

@@ -4,24 +4,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redfish::PowerState;
+use redfish::{PowerState, RedfishError};
+use serde::Deserialize;
 use serde_json::json;
 
-use super::super::outputs::BootLook;
+use super::super::outputs::{BootLook, Discovered};
 use super::super::reachable::REACHABLE;
 use super::super::report::SIGNAL;
 use super::super::services::Services;
 use super::super::waits;
-use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
+use super::boot_again::{self, Looked};
 use super::reported::{conclude, observe_failed, observe_timed_out};
-use super::{await_media, discovered_bmc, names, power_on_permit, reading_policy, recipe};
+use super::{
+    await_media, discovered_bmc, names, power_on_permit, reading_policy, recipe, signs, slot_fallback,
+};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
-use model::{Failure, NewEvent, Signal, Snapshot, StepName, Wait};
+use model::{Effect, Failure, NewEvent, RunId, Signal, Snapshot, StepName, Time, Wait};
 use recipe::Delivery;
 
 const STEP: &StepName = names::AWAIT_REPORT;
-/// The pause between two looks at a machine that installs: one that goes off would be waited for until the deadline.
+/// The first pause between two looks at a machine that installs: one that goes off would be waited for until the deadline.
 const OBSERVE_EVERY: Duration = Duration::from_secs(600);
+/// The longest pause. Each look takes the place of a worker from a job that has not started.
+const OBSERVE_AT_MOST: Duration = Duration::from_secs(3600);
+/// How long one look may take. A BMC that is slower is looked at later.
+const OBSERVE_WITHIN: Duration = Duration::from_secs(15);
 
 /// The step that waits for the installation report.
 pub(crate) struct AwaitReport(pub(crate) Arc<Services>);
@@ -35,9 +42,9 @@ impl Step for AwaitReport {
     async fn run(&self, context: &StepContext) -> StepReport {
         let recipe = recipe(STEP, context).ok();
         let by_media = recipe.as_ref().is_some_and(|recipe| recipe.delivery == Delivery::Media);
-        let erase_time = recipe.map_or(Duration::ZERO, |recipe| recipe.erase_time());
+        let whole = self.0.installs_within(STEP, recipe.as_ref()).unwrap_or(self.0.settings.job_timeout);
         let reason = if by_media { &waits::MEDIA_REPORT } else { &waits::REPORT };
-        let limit = boot_again::limit(context, reason, self.0.settings.job_timeout + erase_time);
+        let limit = boot_again::limit(context, reason, whole);
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return match await_media::needs_confirmation(report) {
                 true => await_media::confirm(&self.0, context, report, limit).await,
@@ -49,19 +56,18 @@ impl Step for AwaitReport {
         }
         let mut past: BootLook = context.own_output().unwrap_or_default();
         let looked = boot_again::look_if_due(&self.0, context, &mut past, limit).await;
+        let mut effects = Vec::new();
         let events = match (looked, &context.previous_wait) {
             (Looked::SecondWay(report), _) => return *report,
             (_, Some(_)) if by_media => match await_media::by_power(&self.0, context, &mut past).await {
                 Ok(report) => return report,
                 Err(events) => events,
             },
-            // Woken without a report: the time of a look, a restart of the controller, or the deadline. One read-only observation
-            // (decision D8).
-            (Looked::NotDue, Some(_)) => {
-                match tokio::time::timeout(OBSERVE_TIMEOUT, self.observe(context, &mut past)).await {
-                    Ok(events) => events,
-                    Err(_elapsed) => vec![observe_timed_out()],
-                }
+            // Woken without a report: the time of a look, a restart of the controller, or the deadline.
+            (Looked::NotDue, Some(_)) if self.is_due(context, &past) => {
+                let (events, seen) = self.observe(context, &mut past).await;
+                effects.extend(seen);
+                events
             }
             _ => Vec::new(),
         };
@@ -69,11 +75,15 @@ impl Step for AwaitReport {
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let permit_time_left = power_on_permit::time_left(&self.0, context);
         let look = boot_again::due(context, &past, limit).map(|due| due.since(context.now()));
-        let observe = Some(if by_media { await_media::OBSERVE_EVERY } else { OBSERVE_EVERY });
+        let observed_at = *past.observed_at.get_or_insert(context.now());
+        let observe = match by_media {
+            true => await_media::OBSERVE_EVERY,
+            false => observed_at.plus(pause(context.snapshot.run.id, past.unchanged)).since(context.now()),
+        };
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason,
             signals: vec![SIGNAL, REACHABLE],
-            poll: permit_time_left.into_iter().chain(look).chain(observe).min(),
+            poll: permit_time_left.into_iter().chain(look).chain([observe]).min(),
             limit,
             detail: match by_media {
                 true => await_media::detail(context),
@@ -85,7 +95,7 @@ impl Step for AwaitReport {
                 },
             },
         }));
-        report.events = events;
+        (report.events, report.effects) = (events, effects);
         let report = report.with_output(json!(past));
         power_on_permit::release_when_over(report, permit_time_left, context)
     }
@@ -98,21 +108,45 @@ impl Step for AwaitReport {
         (signal.name == SIGNAL && !await_media::needs_confirmation(signal)).then(|| conclude(signal))
     }
 
-    fn on_wait_deadline(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
-        StepReport::fail(Failure {
-            class: model::class::DEADLINE,
-            step: STEP.clone(),
-            summary: format!(
-                "no report from the maintenance OS since {}; the limit of this wait, {}, has passed",
-                wait.since,
-                minutes(wait.deadline.since(wait.since))
-            ),
-            detail: Some(json!({ "since": wait.since, "deadline": wait.deadline })),
-            next_action: "check the events for media reads (did the machine boot?), then the machine's console. If the installation only \
-                          needs longer, give the job another limit: --deadline, --timeout webhook.wait=…, or JOB_STUCK_TIMEOUT"
-                .to_owned(),
-        })
+    fn on_wait_deadline(&self, snapshot: &Snapshot, wait: &Wait) -> StepReport {
+        let record = snapshot.records_of(STEP).last();
+        let past = record.and_then(|record| BootLook::deserialize(&record.output).ok()).unwrap_or_default();
+        StepReport::fail(not_reported(wait, past.off_since))
     }
+}
+
+/// Builds the failure of a wait without a report. `off_since`: the last look has seen the host off.
+fn not_reported(wait: &Wait, off_since: Option<Time>) -> Failure {
+    let off = off_since.map_or(String::new(), |since| format!("; the host is off since {since}"));
+    let next = match off_since {
+        Some(_) => {
+            "find out why the host is off: its power supply, a shutdown by its system, or another user of the BMC; then retry the job"
+        }
+        None => {
+            "check the events for media reads (did the machine boot?), then the machine's console. If the installation only \
+             needs longer, give the job another limit: --deadline, --timeout webhook.wait=…, or JOB_STUCK_TIMEOUT"
+        }
+    };
+    Failure {
+        class: model::class::DEADLINE,
+        step: STEP.clone(),
+        summary: format!(
+            "no report from the maintenance OS since {}; the limit of this wait, {}, has passed{off}",
+            wait.since,
+            minutes(wait.deadline.since(wait.since))
+        ),
+        detail: Some(json!({ "since": wait.since, "deadline": wait.deadline, "off_since": off_since })),
+        next_action: next.to_owned(),
+    }
+}
+
+/// The pause before the next look. It doubles with each look that failed or found nothing new, and differs from job to job, so that the
+/// jobs of a batch are spread.
+fn pause(run: RunId, unchanged: u32) -> Duration {
+    let longest = OBSERVE_EVERY.saturating_mul(1 << unchanged.min(8)).min(OBSERVE_AT_MOST);
+    // The end of an id is random.
+    let [.., share] = *run.0.as_bytes();
+    longest - longest / 4 * u32::from(share) / 255
 }
 
 /// A time limit in words.
@@ -131,43 +165,134 @@ fn reached(signal: &Signal) -> StepReport {
 }
 
 impl AwaitReport {
-    /// Reads media and power state; what has changed since the last look becomes an event, and nothing else follows.
-    async fn observe(&self, context: &StepContext, past: &mut BootLook) -> Vec<NewEvent> {
-        let (connected, found) = match discovered_bmc(STEP, &self.0, context).await {
-            Ok(known) => known,
-            Err(error) => return vec![observe_failed(&error)],
+    /// Whether the machine is looked at: after the pause, at the deadline, and once after a start of the controller (decision D8).
+    fn is_due(&self, context: &StepContext, past: &BootLook) -> bool {
+        let now = context.now();
+        let is_last = context.previous_wait.as_ref().is_some_and(|wait| wait.deadline <= now);
+        is_last
+            || past.observed_at.is_none_or(|last| {
+                last.plus(pause(context.snapshot.run.id, past.unchanged)) <= now
+                    || last < self.0.grants.counting_since()
+            })
+    }
+
+    /// Looks at the machine. What has changed since the last look becomes an event, and nothing else follows.
+    async fn observe(&self, context: &StepContext, past: &mut BootLook) -> (Vec<NewEvent>, Option<Effect>) {
+        let last = past.observed_at.replace(context.now());
+        if self.reads_media(context, last).await {
+            return (Vec::new(), None);
+        }
+        let before = (past.off_since, past.media_lost);
+        let (mut events, failed) = match tokio::time::timeout(OBSERVE_WITHIN, self.look(context, past)).await
+        {
+            Ok(Ok(events)) => (events, None),
+            Ok(Err(event)) => (Vec::new(), Some(event)),
+            Err(_elapsed) => (Vec::new(), Some(observe_timed_out(OBSERVE_WITHIN))),
         };
+        let changed = before != (past.off_since, past.media_lost);
+        past.unchanged = if changed { 0 } else { past.unchanged.saturating_add(1) };
+        let seen = failed.is_none().then(|| context.snapshot.run.server.clone()).flatten();
+        if failed.is_none() && past.silent {
+            events.insert(0, NewEvent::info("redfish.observed", "BMC observed: it responds again"));
+        }
+        events.extend(past.note(failed));
+        (events, seen.map(|serial| Effect::ServerSeen { serial }))
+    }
+
+    /// Whether the machine has read its media since the last look: it is on, and they are inserted.
+    async fn reads_media(&self, context: &StepContext, last: Option<Time>) -> bool {
+        let Some((found, last)) = context.find_output::<Discovered>(names::DISCOVER).zip(last) else {
+            return false;
+        };
+        let found = slot_fallback::current(&context.snapshot, found);
+        signs::media_read_since(STEP, &self.0, context, &found, last).await.unwrap_or(false)
+    }
+
+    /// Reads media and power state. Returns what has changed; the error is the event of a BMC that cannot be read.
+    async fn look(&self, context: &StepContext, past: &mut BootLook) -> Result<Vec<NewEvent>, NewEvent> {
+        let unread = |error: RedfishError| NewEvent::warn("redfish.observe-failed", error.to_string());
+        let known = discovered_bmc(STEP, &self.0, context).await;
+        let (connected, found) = known.map_err(|error| observe_failed(&error))?;
         let mut events = Vec::new();
         for uri in std::iter::once(&found.boot_slot).chain(found.task_slots.first()) {
-            match connected.bmc.slot(uri).await {
-                Ok(slot) if slot.is_empty() && !past.media_lost => events.push(NewEvent::warn(
+            let slot = connected.bmc.slot(uri).await.map_err(unread)?;
+            if slot.is_empty() && !past.media_lost {
+                events.push(NewEvent::warn(
                     "redfish.media-lost",
                     format!("slot {} no longer holds its media; a running installation may fail", slot.id),
-                )),
-                Ok(_) => {}
-                Err(error) => return vec![NewEvent::warn("redfish.observe-failed", error.to_string())],
+                ));
             }
         }
-        match connected.bmc.power_state(&found.discovery.system).await {
-            Ok(PowerState::Off) if past.off_since.is_none() => {
+        match connected.bmc.power_state(&found.discovery.system).await.map_err(unread)? {
+            PowerState::Off if past.off_since.is_none() => {
                 past.off_since = Some(context.now());
                 events.push(NewEvent::warn(
                     "redfish.host-off",
                     "the host is off although it has not reported; the job does not power it on",
                 ));
             }
-            Ok(PowerState::Off) => {}
-            Ok(_) if past.off_since.take().is_some() => {
+            PowerState::Off => {}
+            _ if past.off_since.take().is_some() => {
                 events.push(NewEvent::info("redfish.observed", "BMC observed: the host is on again"));
             }
-            Ok(_) if events.is_empty() && !past.observed => {
+            _ if events.is_empty() && !past.observed => {
                 events.push(NewEvent::info("redfish.observed", "BMC observed: host on, media inserted"));
             }
-            Ok(_) => {}
-            Err(error) => events.push(NewEvent::warn("redfish.observe-failed", error.to_string())),
+            _ => {}
         }
         past.observed = true;
         past.media_lost |= events.iter().any(|event| event.kind == "redfish.media-lost");
-        events
+        Ok(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(share: u8) -> RunId {
+        format!("01990000-0000-7000-8000-0000000000{share:02x}").parse().unwrap()
+    }
+
+    #[test]
+    fn the_pause_between_looks_doubles_to_an_hour_and_is_spread_by_the_job() {
+        let minutes = |unchanged| pause(run(0), unchanged).as_secs() / 60;
+        assert_eq!([0, 1, 2, 3, u32::MAX].map(minutes), [10, 20, 40, 60, 60]);
+        assert_eq!(pause(run(0xff), 0), Duration::from_secs(450));
+        assert!(pause(run(0x80), 0) < pause(run(0), 0) && pause(run(0x80), 0) > pause(run(0xff), 0));
+    }
+
+    #[test]
+    fn a_failure_of_the_wait_says_since_when_the_host_is_off() {
+        let time = |text: &str| text.parse::<Time>().unwrap();
+        let (since, deadline) = (time("2027-01-15T08:00:00Z"), time("2027-01-15T09:00:00Z"));
+        let wait = Wait {
+            reason: waits::REPORT.name.to_owned(),
+            step: STEP.clone(),
+            since,
+            deadline,
+            signals: Vec::new(),
+            poll_at: None,
+            detail: String::new(),
+        };
+        let off = time("2027-01-15T08:10:00Z");
+        let failure = not_reported(&wait, Some(off));
+        assert!(
+            failure.summary.ends_with(&format!("has passed; the host is off since {off}")),
+            "{failure:?}"
+        );
+        assert!(failure.next_action.contains("why the host is off"), "{failure:?}");
+        assert!(not_reported(&wait, None).summary.ends_with("has passed"));
+    }
+
+    #[test]
+    fn a_bmc_that_stays_silent_is_one_event() {
+        let mut past = BootLook::default();
+        let mut note = |failed: Option<&str>| {
+            let event = failed.map(|why| NewEvent::warn("redfish.observe-failed", why));
+            past.note(event).is_some()
+        };
+        let looks = [Some("no response"), Some("busy"), None, Some("no response")];
+        assert_eq!(looks.map(&mut note), [true, false, false, true]);
     }
 }

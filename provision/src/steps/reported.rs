@@ -1,11 +1,12 @@
 //! What follows from an installation report, and from an observation that failed; for both waits for a report.
 
+use std::time::Duration;
+
 use engine::{StepError, StepReport};
 use model::{NewEvent, Signal, StepName};
 use serde_json::{Value, json};
 
 use super::super::class;
-use super::boot_again::OBSERVE_TIMEOUT;
 use bmc::failure;
 
 /// Builds the event of a failed observation; the job continues to wait.
@@ -13,12 +14,10 @@ pub(super) fn observe_failed(error: &StepError) -> NewEvent {
     NewEvent::warn("redfish.observe-failed", error.to_string())
 }
 
-/// Builds the event of an observation that timed out.
-pub(super) fn observe_timed_out() -> NewEvent {
-    let message = format!(
-        "the BMC could not be read within {} s; the job continues to wait",
-        OBSERVE_TIMEOUT.as_secs()
-    );
+/// Builds the event of an observation that did not end `within` a time.
+pub(super) fn observe_timed_out(within: Duration) -> NewEvent {
+    let message =
+        format!("the BMC could not be read within {} s; the job continues to wait", within.as_secs());
     NewEvent::warn("redfish.observe-failed", message)
 }
 

@@ -82,6 +82,11 @@ impl Diagnostics {
         self.add(name, CheckStatus::Pass, found, "");
     }
 
+    /// Returns whether the BMC could be read.
+    pub fn was_read(&self) -> bool {
+        self.checks.iter().any(|check| check.name == "connect" && check.status == CheckStatus::Pass)
+    }
+
     /// Returns whether the BMC shows the serial number of another machine.
     pub fn another_machine(&self) -> bool {
         self.checks.iter().any(|check| check.name == "serial" && check.status == CheckStatus::Fail)

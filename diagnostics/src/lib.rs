@@ -361,7 +361,11 @@ async fn check_step(
     let mut report = StepReport::done()
         .with_output(json!(diagnostics))
         .event(NewEvent::info("doctor.finished", format!("{serial}: {worst}")));
-    if let Some(fingerprint) = connected.learned_fingerprint.filter(|_| !diagnostics.another_machine()) {
+    let its_own = !diagnostics.another_machine();
+    if diagnostics.was_read() && its_own {
+        report = report.effect(Effect::ServerSeen { serial: server.serial.clone() });
+    }
+    if let Some(fingerprint) = connected.learned_fingerprint.filter(|_| its_own) {
         report = report.effect(Effect::ServerPinned { serial: server.serial.clone(), fingerprint });
     }
     Ok(report)

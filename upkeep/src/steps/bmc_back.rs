@@ -121,6 +121,7 @@ fn returned(
     let message = format!("the BMC is back after {away} s, verified; {host}");
     let mut report =
         StepReport::done().with_output(json!(progress)).event(NewEvent::info("bmc.back", message));
+    report.effects.push(Effect::ServerSeen { serial: server.serial.clone() });
     report.events.extend(visit.unverified);
     report.effects.extend(visit.learned);
     // Any other restart has waited for the end of the update before.

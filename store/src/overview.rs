@@ -48,7 +48,7 @@ pub struct Overview {
     pub succeeded: u64,
     /// Unended jobs by state, step and reason of the wait.
     pub open: Vec<OpenGroup>,
-    /// Failures of the last day that no newer job of the server has followed, by class and step; the largest group first.
+    /// Failures of the last day that no newer job of the server has followed, by cause; the largest group first.
     pub failures: Vec<FailureGroup>,
     /// Held jobs by the class of the hold.
     pub holds: Vec<HoldGroup>,

@@ -256,6 +256,7 @@ mod tests {
             api,
             clock: Arc::new(SystemClock),
             seal: Arc::new(Seal::new(&KeyRing::from_bytes(&[1; 32]))),
+            public_https_host: None,
         };
         let (mut parts, ()) = Request::new(()).into_parts();
         let Ok(visit) = Visit::from_request_parts(&mut parts, &pages).await;

@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan};
 
 use super::filter;
 use super::frame::Frame;
-use crate::data::{Drain, EventJson, OverviewJson, Rack, Readiness};
+use crate::data::{Drain, EventJson, FailureGroupJson, OverviewJson, Rack, Readiness};
 use crate::parts::{Badge, short_id};
 use crate::state::State;
 use crate::time::When;
@@ -281,6 +281,15 @@ fn tally(overview: &OverviewJson, now: Timestamp) -> Vec<Tally> {
     ]
 }
 
+/// The class of a group of failures, with a note when its list has jobs of other groups too: a list is selected by class and step.
+fn class_of(group: &FailureGroupJson, groups: &[FailureGroupJson]) -> String {
+    let alike = groups.iter().filter(|other| (&other.class, &other.step) == (&group.class, &group.step));
+    match alike.count() > 1 && group.jobs > 1 {
+        true => format!("class {}; its list has the other causes of this step too", group.class),
+        false => format!("class {}", group.class),
+    }
+}
+
 /// What needs a person: failures, holds, stopped batches.
 fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 3] {
     let failures = overview.failures.iter().map(|group| Need {
@@ -292,7 +301,7 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 3] {
         ),
         text: words::cut(&capital(&group.summary)),
         act: words::cut(&capital(&group.next_action)),
-        who: [group.servers.join(", "), format!("class {}", group.class)].into(),
+        who: [group.servers.join(", "), class_of(group, &overview.failures)].into(),
         since: When::of(group.newest_at, now),
         path: match group.jobs {
             1 => format!("/ui/jobs/{}", group.newest_job),

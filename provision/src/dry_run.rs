@@ -167,6 +167,7 @@ impl Services {
             PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };
         Ok((image, held))
     }
+
     fn planned_steps(
         &self,
         workflow: &dyn Workflow,

@@ -52,7 +52,10 @@ pub(super) fn back_up(command: BackUp, settings: &Settings, output: &mut Output<
     let summary = made.map_err(|error| failed(&error))?;
     show("backed up", &destination.display().to_string(), &summary, output)?;
     for damaged in &summary.damaged {
-        output.note(format!("not in the backup: {}; run shoal registry scrub", plain(damaged)));
+        output.note(format!(
+            "not in the backup: {}; run shoal registry scrub, with --online while a controller runs",
+            plain(damaged)
+        ));
     }
     match with_master_key {
         true => output.note("the backup contains the master key: protect it like a password store"),

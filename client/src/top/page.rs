@@ -204,7 +204,7 @@ impl Page {
         let damaged = if quarantined == 0 {
             String::new()
         } else {
-            format!("{quarantined} damaged: shoal registry scrub")
+            format!("{quarantined} damaged: shoal registry scrub --online")
         };
         let line = join(&[pushes, free(&self.registry["free_bytes"]).unwrap_or_default(), damaged], ", ");
         let line = format!("      registry  {line}");

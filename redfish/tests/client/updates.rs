@@ -279,13 +279,16 @@ async fn a_task_of_an_update_that_runs_makes_a_bmc_busy_that_shows_no_flag_for_i
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_a_bmc_cannot_show_stops_no_update_and_a_bmc_that_is_busy_or_silent_does() {
+    type Replies = fn() -> Reply;
     type Expected = fn(&ErrorKind) -> bool;
-    let table: [(fn() -> Reply, Option<Expected>); 5] = [
+    let (busy, silent): (Expected, Expected) =
+        (|kind| matches!(kind, ErrorKind::Busy { .. }), |kind| matches!(kind, ErrorKind::Timeout { .. }));
+    let table: [(Replies, Option<Expected>); 5] = [
         (|| Reply::status(404), None),
         (|| Reply::status(500), None),
-        (|| Reply::status(503), Some(|kind| matches!(kind, ErrorKind::Busy { .. }))),
-        (|| Reply::status(429), Some(|kind| matches!(kind, ErrorKind::Busy { .. }))),
-        (Reply::times_out, Some(|kind| matches!(kind, ErrorKind::Timeout { .. }))),
+        (|| Reply::status(503), Some(busy)),
+        (|| Reply::status(429), Some(busy)),
+        (Reply::times_out, Some(silent)),
     ];
     for (row, (reply, expected)) in table.into_iter().enumerate() {
         let fake = fake();

@@ -431,10 +431,14 @@ fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Ti
         since,
         deadline: deadline.min(snapshot.run.deadline_at),
         signals: request.signals.iter().map(|&name| name.to_owned()).collect(),
-        poll_at: request.poll.map(|poll| now.plus(poll)),
+        poll_at: request.poll.map(|poll| now.plus(poll.max(LEAST_POLL))),
         detail: request.detail.clone(),
     }
 }
+
+/// The shortest pause before a step is called again that waits. A time that has passed by a fraction of a millisecond, or a BMC whose
+/// `Retry-After` is 0, would make a step that is called without end.
+const LEAST_POLL: Duration = Duration::from_millis(100);
 
 fn retry(
     snapshot: &Snapshot,

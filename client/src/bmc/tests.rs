@@ -12,7 +12,7 @@ fn shown(write: impl FnOnce(&mut Output<'_>) -> Result<(), CliError>) -> String 
 }
 
 fn golden(name: &str, text: &str) {
-    let path = format!("{}/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, text).unwrap();
     }

@@ -93,7 +93,7 @@ fn the_timeline_shows_steps_waits_bytes_and_what_to_do() {
         &long(),
         Screen { height: 24, live: true, ..of_width(80) },
     );
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/cli-job-watch.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/cli-job-watch.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &all).unwrap();
     }

@@ -101,7 +101,7 @@ fn utc_shows_times_instead_of_ages() {
 
 /// Compares with `golden/cli-tables.txt`.
 fn golden(text: &str) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/cli-tables.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/cli-tables.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, text).unwrap();
     }

@@ -27,6 +27,17 @@ async fn a_step_is_retried_with_backoff() {
 }
 
 #[tokio::test]
+async fn a_step_that_asks_to_be_called_again_at_once_is_called_after_a_pause() {
+    let kit = Kit::new();
+    kit.script("a", [Act::PollAtOnce]);
+    let id = kit.start("drill", &["a"]).await;
+    kit.run_until_idle().await;
+    assert_eq!(kit.calls(), "a");
+    let poll_at = kit.run(id).await.wait.unwrap().poll_at.unwrap();
+    assert_eq!(poll_at.since(kit.now()), Duration::from_millis(100));
+}
+
+#[tokio::test]
 async fn a_step_fails_when_its_attempts_are_used_up() {
     let kit = Kit::new();
     kit.script("a", vec![Act::Retry; 9]);

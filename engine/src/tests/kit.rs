@@ -52,6 +52,8 @@ pub(super) enum Act {
     WaitForGoThenAwaitUntil(Time),
     /// Polls every 5 s, for at most 20 s.
     Poll,
+    /// Asks to be called again at once, for at most 20 s.
+    PollAtOnce,
     /// Does the work and adds these steps to the plan.
     Extend(Vec<&'static str>),
     /// Requests the only permit of "gate", then does the work.
@@ -219,6 +221,7 @@ impl Step for Scripted {
                 script.entry(self.name.clone()).or_default().push_back(Act::AwaitReportWithin(within));
                 waiting(vec!["report"], None, within)
             }
+            Act::PollAtOnce => waiting(Vec::new(), Some(Duration::ZERO), Duration::from_secs(20)),
             Act::Poll => waiting(Vec::new(), Some(Duration::from_secs(5)), Duration::from_secs(20)),
             Act::Extend(names) => {
                 work();

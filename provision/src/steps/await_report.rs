@@ -78,7 +78,11 @@ impl Step for AwaitReport {
         let observed_at = *past.observed_at.get_or_insert(context.now());
         let observe = match by_media {
             true => await_media::OBSERVE_EVERY,
-            false => observed_at.plus(pause(context.snapshot.run.id, past.unchanged)).since(context.now()),
+            false => {
+                let due = observed_at.plus(pause(context.snapshot.run.id, past.unchanged));
+                // After another kind of look a due one follows.
+                due.since(context.now()).max(Duration::from_secs(1))
+            }
         };
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason,
@@ -143,10 +147,11 @@ fn not_reported(wait: &Wait, off_since: Option<Time>) -> Failure {
 /// The pause before the next look. It doubles with each look that failed or found nothing new, and differs from job to job, so that the
 /// jobs of a batch are spread.
 fn pause(run: RunId, unchanged: u32) -> Duration {
-    let longest = OBSERVE_EVERY.saturating_mul(1 << unchanged.min(8)).min(OBSERVE_AT_MOST);
-    // The end of an id is random.
+    let longest = OBSERVE_EVERY.saturating_mul(1 << unchanged.min(8)).min(OBSERVE_AT_MOST).as_secs();
+    // The end of an id is random. Whole seconds: the time of a poll is stored in milliseconds, and a poll before the pause has passed
+    // would be followed by another one at once.
     let [.., share] = *run.0.as_bytes();
-    longest - longest / 4 * u32::from(share) / 255
+    Duration::from_secs(longest - longest / 4 * u64::from(share) / 255)
 }
 
 /// A time limit in words.

@@ -78,7 +78,7 @@ fn the_page_fits_every_terminal_and_shows_first_what_needs_a_person() {
     quiet.readiness = json!({"status": "not ready", "checks": {"disk": {"ok": false, "free_bytes": 5, "message": "the data disk has less than 256 MiB free"}}});
     quiet.registry = Value::Null;
     all.push_str(&format!("\n==== nothing to do, on a full disk\n{}\n", quiet.lines(once, times).join("\n")));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/cli-top.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/cli-top.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &all).unwrap();
     }

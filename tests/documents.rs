@@ -97,6 +97,7 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("shoal server restored", By("tests/restored.rs")),
     ("shoal server release", By("tests/restored.rs")),
     ("shoal controller release", By("tests/restored.rs")),
+    ("shoal server import --range", By("tests/fleet.rs")),
     ("shoal user confirm", By("tests/taken_away.rs")),
     ("shoal token confirm", By("tests/restored.rs")),
     ("shoal token --config", By("tests/restored.rs")),
@@ -244,7 +245,6 @@ async fn words(scene: &Scene) -> Words {
         ("3f9a1c2b7d60e581", cause),
         ("explain JOB", format!("explain {job}")),
         ("0f8fad5b-d9cb-469f-a165-70867728950e", upload),
-        ("10.0.0.0/24", "127.0.0.1/32".to_owned()),
         ("controller:8443", https),
         ("--fingerprint SHA256", format!("--fingerprint {fingerprint}")),
         ("/backup/", format!("{}/by-hand/", scene.folder.path().display())),
@@ -258,6 +258,11 @@ async fn prepare(scene: &Scene, command: &str, words: &mut Words, environment: &
     let folder = scene.folder.path();
     if command.contains("--filter state:free") {
         end_all(scene).await;
+        // A server in maintenance is not free.
+        run("shoal server maintenance end -l rack=7 --yes", folder, words, environment).await.unwrap();
+    } else if command.starts_with("shoal server remove -l rack=9 --with-history") {
+        let add = "shoal server add R9-1 --bmc-address 192.0.2.9 --bmc-user root --bmc-password-file bmc.txt --label rack=9";
+        run(add, folder, words, environment).await.unwrap();
     } else if command.starts_with("shoal job retry") {
         // Which jobs can be retried is known when all have ended.
         end_all(scene).await;

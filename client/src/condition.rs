@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::connection::Client;
 use super::error::CliError;
-use super::exit::Exit;
 use super::job::watch_to_the_end;
 use super::output::{Column, Format, Output, counted, join, plain, text};
+use super::plan_view;
 use super::repeat::RepeatKey;
 use super::targets::{Change, Targets};
 use super::watch::PollInterval;
@@ -255,7 +255,7 @@ impl RequestArgs {
                 (true, false) => output.document(&preview)?,
                 (false, _) => show_preview(&preview, output)?,
             }
-            would_be_accepted(&preview, "/refused")?;
+            plan_view::would_be_accepted(&preview, "/refused")?;
             return would_succeed(&preview);
         }
         let condition = self.key()?.post(client, &path, &body, output).await?.body;
@@ -339,17 +339,6 @@ async fn preview_with(
     Ok(client.post_query_slow(&["servers", serial, "condition"], &query, body, headers).await?.body)
 }
 
-/// Fails as the request itself would if a preview says that the controller would refuse it. The reason is at `why`.
-pub(super) fn would_be_accepted(preview: &Value, why: &str) -> Result<(), CliError> {
-    match preview["would"].as_str() {
-        Some("refuse") => {
-            let message = format!("would be refused: {}", text(preview, why));
-            Err(CliError::Local { message, exit: Exit::Conflict })
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Fails if a preview refuses a component of the firmware or a setting: the condition would change nothing then, and fail.
 pub(super) fn would_succeed(preview: &Value) -> Result<(), CliError> {
     match refused_items(preview) {
@@ -399,10 +388,10 @@ fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError
         ("deadline", text(preview, "/deadline_at")),
     ])?;
     if preview["settings"].is_array() {
-        return super::plan_view::show_settings(preview, output);
+        return plan_view::show_settings(preview, output);
     }
     match preview["plan"].is_array() || preview["plan_missing"].is_string() {
-        true => super::plan_view::show_plan(preview, output),
+        true => plan_view::show_plan(preview, output),
         false => Ok(()),
     }
 }

@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::batch;
-use super::condition::would_be_accepted;
 use super::connection::Client;
 use super::error::CliError;
 use super::filter::FilterArgs;
@@ -21,6 +20,7 @@ use super::job_verbs::SelectedJobs;
 use super::live::{Source, WatchArgs};
 use super::many::{self, NextLine, ServerFilter};
 use super::output::{Column, Output, Since, is_since, join, plain, text};
+use super::plan_view::would_be_accepted;
 use super::repeat::RepeatKey;
 use super::timeline;
 use super::watch::{self, PollInterval, follow};

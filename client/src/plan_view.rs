@@ -1,8 +1,9 @@
-//! The plans of conditions as tables: of an installation of firmware, and of settings of the BIOS.
+//! Previews: the plans of conditions as tables (an installation of firmware, settings of the BIOS), and whether the request would be accepted.
 
 use serde_json::Value;
 
 use super::error::CliError;
+use super::exit::Exit;
 use super::output::{Output, text};
 
 /// Shows what happens to each component.
@@ -27,4 +28,15 @@ pub(super) fn show_settings(preview: &Value, output: &mut Output<'_>) -> Result<
         ["/name", "/now", "/then", "/decision", "/reason"].map(|pointer| text(item, pointer)).to_vec()
     });
     output.table(&["SETTING", "NOW", "THEN", "DECISION", "WHY"], &rows.collect::<Vec<_>>())
+}
+
+/// Fails as the request itself would if a preview says that the controller would refuse it. The reason is at `why`.
+pub(super) fn would_be_accepted(preview: &Value, why: &str) -> Result<(), CliError> {
+    match preview["would"].as_str() {
+        Some("refuse") => {
+            let message = format!("would be refused: {}", text(preview, why));
+            Err(CliError::Local { message, exit: Exit::Conflict })
+        }
+        _ => Ok(()),
+    }
 }

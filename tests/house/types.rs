@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::crates::manifests;
 use crate::sources::{product_code, read, root, tracked};
 
-/// Crates that connect all others: what they have in reach says nothing.
-const CONNECTING: [&str; 2] = ["shoal", "lab-worlds"];
+/// Crates that connect the others, or show what they have: what is in their reach says nothing.
+const CONNECTING: [&str; 3] = ["shoal", "client", "lab-worlds"];
 
 /// The words before the name of a public type.
 const PUBLIC: [&str; 4] = ["pub struct ", "pub enum ", "pub trait ", "pub type "];

@@ -231,11 +231,12 @@ fn the_task_image_of_a_job_is_a_url_or_a_file() {
     let again = controller.shoal(&["job", "media-url", "j-1", "-o", &file]).ends_with(1);
     assert!(again.err.contains("exists"), "{}", again.err);
     controller.shoal(&["job", "media-url", "j-2"]).ends_with(3);
-    // What an interrupted command left is no image, and in the way of no other one.
+    // What another program writes beside it is not touched.
     std::fs::remove_file(&file).unwrap();
     std::fs::write(format!("{file}.part"), "the bytes of an im").unwrap();
     controller.shoal(&["job", "media-url", "j-1", "-o", &file]).ends_with(0);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the part has become the image");
+    assert_eq!(std::fs::read_to_string(format!("{file}.part")).unwrap(), "the bytes of an im");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the image has its name");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "the bytes of an image");
 }
 

@@ -163,7 +163,7 @@ fn a_dry_run_of_a_request_that_would_be_refused_ends_as_the_request_would() {
     for (command, said) in [
         (&["server", "power-cycle", "XF-1", "--dry-run"][..], "would be refused: a power cycle is open"),
         (
-            &["job", "create", "XF-1", "--recipe", &recipe, "--dry-run"],
+            &["job", "create", "--server", "XF-1", "--recipe", &recipe, "--dry-run"],
             "would be refused: server XF-1 has an active job",
         ),
     ] {

@@ -184,7 +184,8 @@ impl AwaitReport {
     /// Looks at the machine. What has changed since the last look becomes an event, and nothing else follows.
     async fn observe(&self, context: &StepContext, past: &mut BootLook) -> (Vec<NewEvent>, Option<Effect>) {
         let last = past.observed_at.replace(context.now());
-        if self.reads_media(context, last).await {
+        // A host that was off is looked at: what it read may have been before.
+        if past.off_since.is_none() && self.reads_media(context, last).await {
             return (Vec::new(), None);
         }
         let before = (past.off_since, past.media_lost);

@@ -10,20 +10,22 @@ import sys
 import time
 
 import sushy
-from sushy import auth
+from sushy import auth, exceptions
 
 from drive import host_of, until
 
 
 def followed(monitor):
-    """Waits for the end of a task."""
+    """Follows the task of an update until it runs no more: it is done, or it waits for the start of the host."""
     end = time.monotonic() + 60
-    while monitor.is_processing:
+    task = monitor.get_task()
+    while task.task_state in (sushy.TASK_STATE_NEW, sushy.TASK_STATE_RUNNING):
         if time.monotonic() > end:
-            raise SystemExit(f"never done: {monitor.task_monitor_uri}")
+            raise SystemExit(f"never done: {monitor.task_monitor_uri} {task.task_state}")
         time.sleep(0.1)
         monitor.refresh()
-    print("done", monitor.task_monitor_uri)
+        task = monitor.get_task()
+    print("task", monitor.task_monitor_uri, task.task_state)
 
 
 def main(url, user, password, image, version):
@@ -31,9 +33,12 @@ def main(url, user, password, image, version):
     service = root.get_update_service()
 
     def versions():
-        inventory = service.firmware_inventory
-        inventory.refresh(force=True)
-        return {member.identity: member.version for member in inventory.get_members()}
+        # Some BMCs name a component by its version: it can be replaced between the list and the read.
+        try:
+            members = root.get_update_service().firmware_inventory.get_members()
+            return {member.identity: member.version for member in members}
+        except exceptions.ResourceNotFoundError:
+            return {}
 
     before = versions()
     print("inventory", before)
@@ -43,7 +48,7 @@ def main(url, user, password, image, version):
     system = host_of(root)
     system.reset_system(sushy.RESET_ON)
     until("on", lambda: system.power_state == sushy.SYSTEM_POWER_STATE_ON, system)
-    until("updated", lambda: version in versions().values())
+    until("updated", lambda: any(version in shown for shown in versions().values()))
 
 
 if __name__ == "__main__":

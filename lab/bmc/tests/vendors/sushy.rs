@@ -49,8 +49,8 @@ async fn sushy_discovers_inserts_boots_and_ejects() {
     }
 }
 
-/// Vendors whose BMC reads an image of firmware by HTTP in the way that sushy asks for it.
-const UPDATED: [&str; 6] = ["generic", "dell-idrac9-6", "dell-idrac10", "hpe-ilo6", "lenovo-xcc3", "smc-x12"];
+/// Vendors whose BMC reads an image of firmware by HTTP in the way that sushy asks for it, and names its task in `Location`.
+const UPDATED: [&str; 4] = ["generic", "dell-idrac9-6", "dell-idrac10", "lenovo-xcc3"];
 
 #[tokio::test]
 #[ignore = "needs Python with sushy, run by .ci/run"]

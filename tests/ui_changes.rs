@@ -82,9 +82,9 @@ async fn servers_are_imported_after_a_preview_and_a_password_is_in_no_page() {
     );
 
     // A row that cannot be read stops no other, and the rows keep their numbers.
-    let gap = "serial,bmc,password\r\nIMP-3\r\nIMP-4,http://127.0.0.1:9,canary-four\r\n";
+    let gap = "serial,bmc,user,password\r\nIMP-3\r\nIMP-4,http://127.0.0.1:9,root,canary-four\r\n";
     let preview = upload(&scene, &olga, &[("csrf", &proof), ("text", gap)]).await;
-    for part in ["Register 1 server", "line 2 has 1 field, the header has 3", "row 1<", "row 2<", "IMP-4"] {
+    for part in ["Register 1 server", "line 2 has 1 field, the header has 4", "row 1<", "row 2<", "IMP-4"] {
         assert!(preview.html.contains(part), "{part}: {}", preview.html);
     }
     let rows = preview.hidden("rows");

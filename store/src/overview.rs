@@ -352,7 +352,7 @@ pub(super) fn stopped_sql() -> String {
     format!(
         "WITH waiting AS MATERIALIZED
              (SELECT batch, count(*) AS queued FROM runs
-              WHERE phase <> 'ended' AND phase = 'queued' AND parent IS NULL AND batch <> '' GROUP BY +batch)
+              WHERE phase <> 'ended' AND phase = 'queued' AND parent IS NULL AND +batch <> '' GROUP BY +batch)
          SELECT id, gate_since, failures, queued FROM waiting JOIN batches ON batches.id = waiting.batch
          WHERE gate = 'stopped' ORDER BY gate_since DESC LIMIT {MAX_STOPPED}"
     )

@@ -351,8 +351,8 @@ pub(super) fn stopped_sql() -> String {
     // From the open runs: a batch that stopped keeps its gate after all of its jobs have ended.
     format!(
         "WITH waiting AS MATERIALIZED
-             (SELECT batch, count(*) AS queued FROM runs
-              WHERE phase <> 'ended' AND phase = 'queued' AND parent IS NULL AND +batch <> '' GROUP BY +batch)
+             (SELECT batch, count(*) AS queued FROM runs INDEXED BY idx_runs_open
+              WHERE phase <> 'ended' AND phase = 'queued' AND parent IS NULL AND batch <> '' GROUP BY batch)
          SELECT id, gate_since, failures, queued FROM waiting JOIN batches ON batches.id = waiting.batch
          WHERE gate = 'stopped' ORDER BY gate_since DESC LIMIT {MAX_STOPPED}"
     )

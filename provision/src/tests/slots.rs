@@ -254,7 +254,7 @@ async fn a_host_that_goes_off_while_it_installs_is_noticed_once_and_explained() 
     // The look at how the machine booted is the first one.
     bench.clock.advance(look);
     engine.run_until_idle().await.unwrap();
-    for _ in 0..3 {
+    for _ in 0..2 {
         bench.clock.advance(look);
         engine.run_until_idle().await.unwrap();
         let waiting = explain(&bench, &engine, id).await;

@@ -2,6 +2,8 @@
 
 CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
 
+CREATE INDEX idx_events_server ON events (server, seq) WHERE run IS NULL;
+
 CREATE INDEX idx_events_without_run ON events (time) WHERE run IS NULL;
 
 CREATE INDEX idx_firmware_set_files_digest ON firmware_set_files (digest);
@@ -64,6 +66,8 @@ CREATE INDEX idx_runs_unstarted ON runs (queue, batch, rank, id)
     WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at AND restored = 0;
 
 CREATE INDEX idx_server_labels_serial ON server_labels (serial);
+
+CREATE INDEX idx_server_observed_pending_cleanup ON server_observed (serial) WHERE pending_cleanup IS NOT NULL;
 
 CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 

@@ -115,6 +115,8 @@ CREATE TABLE server_observed (
     probed_at        TEXT
 ) STRICT;
 
+CREATE INDEX idx_server_observed_pending_cleanup ON server_observed (serial) WHERE pending_cleanup IS NOT NULL;
+
 -- One row per run: everything that changes often. Large texts are in run_inputs and run_steps.
 CREATE TABLE runs (
     id                  TEXT PRIMARY KEY,
@@ -414,6 +416,7 @@ CREATE TABLE events (
 
 CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
 CREATE INDEX idx_events_without_run ON events (time) WHERE run IS NULL;
+CREATE INDEX idx_events_server ON events (server, seq) WHERE run IS NULL;
 
 -- The events of jobs, with the columns that docs/seeds.md names.
 CREATE VIEW job_events AS

@@ -609,10 +609,11 @@ fn difference(known: &Value, now: &Value, place: &str) -> Option<String> {
             if place.ends_with("/labels") || place.ends_with("/data") || place.ends_with("/observed") {
                 return None;
             }
-            // An event has no data if its type has none, no attempt if no step sent it, and which event is the first one differs.
+            // An event has no data if its type has none, no attempt if no step sent it, and which event is the first one differs. An
+            // explanation names a step that may not be interrupted only while one runs: a free worker may have begun it.
             let members = |map: &Map<String, Value>| {
                 map.keys()
-                    .filter(|key| !["data", "attempt"].contains(&key.as_str()))
+                    .filter(|key| !["data", "attempt", "uninterruptible"].contains(&key.as_str()))
                     .cloned()
                     .collect::<Vec<String>>()
             };

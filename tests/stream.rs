@@ -180,3 +180,54 @@ async fn a_stream_needs_credentials_and_a_valid_position() {
     assert_eq!((&newest["events"], &newest["next"]), (&json!([]), &all["next"]));
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_events_have_filters_and_lead_back_through_the_log() {
+    let scene = Scene::start(vec![healthy("LOG-1"), healthy("LOG-2")]).await;
+    let id = scene.admin.create_job("LOG-1").await;
+    scene.admin.complete(&id).await;
+    let page = async |query: &str| scene.admin.get(&format!("/api/v1/events?{query}")).await.expect(200);
+    let of = |page: &Value| page["events"].as_array().unwrap().clone();
+    let whole = page("limit=1000").await;
+    let all = of(&whole);
+    // Back through the log, three events at a time, from the event after the last one that was read.
+    let (mut back, mut before) = (Vec::new(), (whole["next"].as_i64().unwrap() + 1).to_string());
+    loop {
+        let found = page(&format!("limit=3&before={before}")).await;
+        back = [of(&found), back].concat();
+        let Some(previous) = found["previous"].as_i64() else { break };
+        before = previous.to_string();
+    }
+    assert_eq!(back, all);
+    let server = of(&page("before=latest&server=LOG-1&limit=1000").await);
+    assert!(
+        server.iter().any(|event| event["job_id"] == json!(id)) && server.len() < all.len(),
+        "{server:?}"
+    );
+    assert!(server.iter().all(|event| event["server_serial"] == "LOG-1"), "{server:?}");
+    let ended = of(&page("before=latest&type=run.*,report.*").await);
+    assert!(ended.iter().any(|event| event["type"] == "run.ended"), "{ended:?}");
+    assert!(ended.iter().all(|event| !event["type"].as_str().unwrap().starts_with("job.")), "{ended:?}");
+    assert_eq!(of(&page("before=latest&since=2999-01-01T00:00:00Z").await), [] as [Value; 0]);
+    let first = all[0]["time"].as_str().unwrap();
+    assert_eq!(of(&page(&format!("after=0&until={first}")).await), [] as [Value; 0]);
+    let of_job = scene.admin.get(&format!("/api/v1/jobs/{id}/events?type=run.ended")).await.expect(200);
+    assert_eq!(of(&of_job).len(), 1);
+    for (wrong, field) in [
+        ("before=1&after=1", "before"),
+        ("before=-1", "before"),
+        ("type=job.[ab]", "type"),
+        ("type=", "type"),
+        ("level=bad", "level"),
+        ("since=yesterday", "since"),
+        ("server=a%20b%2F", "server"),
+    ] {
+        let refused = scene.admin.get(&format!("/api/v1/events?{wrong}")).await;
+        let body = refused.refused(400, "validation_error");
+        assert_eq!(body["details"][0]["path"], field, "{wrong}: {body}");
+    }
+    let stream = scene.admin.request(Method::GET, "/api/v1/events?server=LOG-1");
+    let stream = scene.admin.send(stream.header("accept", "text/event-stream")).await;
+    stream.refused(400, "validation_error");
+    scene.end().await;
+}

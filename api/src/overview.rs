@@ -84,6 +84,9 @@ pub(super) struct OverviewView {
     ended: Vec<EndedJobs>,
     /// Servers by the labels `site` and `rack`, and by the state of their newest job.
     racks: Vec<RackView>,
+    /// Servers on which a job could not clean up, such as media that are still inserted; null without one. The next job of each begins
+    /// with it.
+    cleanup: Option<CleanupView>,
 }
 
 /// Jobs in one state.
@@ -156,7 +159,7 @@ struct WaitingJobs {
 #[derive(Serialize, JsonSchema)]
 struct BlockedJobs {
     /// `drain`, `maintenance` of the server, `batch-stopped`, `batch-canary`, `pressure`: a shortage of the controller, `lock` of the
-    /// server or its BMC, `limit` of a batch or a kind of job, or `place`: a worker.
+    /// server or its BMC, `limit` of a batch, a site or a kind of job, or `place`: a worker.
     blocker: String,
     jobs: u64,
     /// Since when the oldest is queued.
@@ -180,6 +183,19 @@ struct StoppedBatchView {
     failures: u32,
     /// Its jobs that have not begun.
     queued: u64,
+}
+
+/// Servers on which a job could not clean up: those of the filter `state:pending-cleanup`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ServersToCleanUp")]
+struct CleanupView {
+    servers: u64,
+    /// Some of them, at most five.
+    #[schemars(with = "Vec<types::SerialNumber>")]
+    named: Vec<Serial>,
+    /// When the oldest of their jobs ended; null if these jobs are removed.
+    #[schemars(with = "Option<types::Timestamp>")]
+    since: Option<Time>,
 }
 
 /// Jobs at one step.
@@ -260,6 +276,7 @@ impl OverviewView {
             racks,
             blocked,
             stopped,
+            cleanup,
         } = overview;
         Self {
             at,
@@ -313,6 +330,11 @@ impl OverviewView {
                 .collect(),
             ended: ended_by_hour(&ended),
             racks: by_rack(&racks),
+            cleanup: cleanup.map(|group| CleanupView {
+                servers: group.servers,
+                named: group.named,
+                since: group.since,
+            }),
         }
     }
 }

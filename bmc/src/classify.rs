@@ -84,7 +84,7 @@ pub fn from_redfish_change(step: &StepName, error: &RedfishError) -> StepError {
     StepError::wait(WaitRequest {
         reason: &waits::BMC_BUSY,
         signals: Vec::new(),
-        poll: Some(retry_after.unwrap_or(BUSY_RETRY)),
+        poll: Some(retry_after.unwrap_or(BUSY_RETRY).max(BUSY_RETRY_AT_LEAST)),
         limit: BUSY_LIMIT.into(),
         detail: error.kind.to_string(),
     })
@@ -92,6 +92,8 @@ pub fn from_redfish_change(step: &StepName, error: &RedfishError) -> StepError {
 
 /// Delay between two attempts of a change that the BMC refused as busy.
 const BUSY_RETRY: Duration = Duration::from_secs(10);
+/// The shortest such delay, whatever the BMC asks for: each attempt sends the change again.
+const BUSY_RETRY_AT_LEAST: Duration = Duration::from_secs(2);
 /// Time limit for busy responses: the self-test of servers with much memory takes many minutes.
 const BUSY_LIMIT: Duration = Duration::from_secs(15 * 60);
 
@@ -230,7 +232,9 @@ mod tests {
 
     #[test]
     fn a_busy_response_is_waited_for_as_long_as_the_bmc_says() {
-        for (asked, paused) in [(Some(7), Duration::from_secs(7)), (None, BUSY_RETRY)] {
+        for (asked, paused) in
+            [(Some(7), Duration::from_secs(7)), (Some(0), BUSY_RETRY_AT_LEAST), (None, BUSY_RETRY)]
+        {
             let ended = from_redfish_change(STEP, &error(busy(asked), false));
             let StepEnd::Wait(wait) = &*ended.end else { panic!("{ended:?}") };
             assert_eq!((wait.reason.name, wait.poll), (waits::BMC_BUSY.name, Some(paused)));

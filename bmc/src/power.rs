@@ -14,6 +14,7 @@
 //! [`PowerRequest`] is the output of each of these steps. A checkpoint records it before the request is sent, so that a second
 //! worker sends only what is missing (decision D8). Nothing here restarts a host that is on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
@@ -59,9 +60,9 @@ pub struct PowerRequest {
     /// The change is taken as done although the BMC does not show it: the power state it shows may be stale, or never right.
     #[serde(default)]
     pub unconfirmed: bool,
-    /// The time when media that the BMC had dropped were inserted again, if any. The slot may show them late.
-    #[serde(default)]
-    pub reinserted_at: Option<Time>,
+    /// The slots whose media the BMC had dropped, with the time when each was inserted again. A slot may show it late.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reinserted: BTreeMap<String, Time>,
 }
 
 /// Returns whether the previous worker died in this step, between the intent and the result.

@@ -1,13 +1,12 @@
 //! `shoal event list`: the event log of all jobs and servers, or of one job.
 //!
 //! ```text
-//!   the newest of all     latest ──> the PAGE positions before ──> those before … until there are enough, or one is too old
-//!   the newest of a job   its whole log, which is short
-//!   --watch               what follows the last position that was read
+//!   the newest   before=latest ──> the page before it ──> … until there are enough, or the log has no more
+//!   --watch      after the last position that was read
 //! ```
 //!
-//! The API has the log in the order of its positions; time, type and server are compared here. Without `--since` a look back ends after
-//! [`MOST_IN_VAIN`] requests that found nothing, so that few events of one server do not read the whole log.
+//! The controller finds the events; a request reads a part of the log at most. Without `--since` a look back ends after
+//! [`MOST_IN_VAIN`] requests that found nothing.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -16,16 +15,16 @@ use super::connection::Client;
 use super::error::CliError;
 use super::ids;
 use super::live::{Source, WatchArgs};
-use super::output::{Column, Output, Since, is_since, plain, text};
-use super::watch;
+use super::output::{Column, Output, Since, text};
 use model::EVENT_TYPES;
+use model::filter::Glob;
 
-/// The positions that are read at once.
-const PAGE: u64 = 1000;
-/// The most positions of one look back over a part of the log that is empty.
-const WIDEST: u64 = 64 * PAGE;
+/// The most events of one request.
+const PAGE: usize = 1000;
 /// The most requests of one look back that find no wanted event.
 const MOST_IN_VAIN: usize = 100;
+/// The most requests for what followed; the rest is read at the next change.
+const MOST_PAGES: usize = 100;
 
 /// Commands for the event log.
 #[derive(Debug, Subcommand)]
@@ -40,9 +39,15 @@ pub(super) struct ListEvents {
     /// Only events of this time or later: a duration before now, such as 2h, a date, or a time as RFC 3339
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
+    /// Only events before this time: a duration before now, a date, or a time as RFC 3339
+    #[arg(long, value_name = "TIME", conflicts_with = "watch")]
+    until: Option<Since>,
+    /// Only events of this level or a higher one
+    #[arg(long, value_name = "LEVEL", value_parser = ["info", "warn", "error"])]
+    level: Option<String>,
     /// Only events of this type, such as job.created or registry.*; * stands for any characters, ? for one; may be repeated
-    #[arg(long = "type", value_name = "GLOB")]
-    types: Vec<String>,
+    #[arg(long = "type", value_name = "GLOB", value_parser = of_type)]
+    types: Vec<Glob>,
     /// Only events of this server
     #[arg(long, value_name = "SERIAL")]
     server: Option<String>,
@@ -64,6 +69,13 @@ struct Listed {
     ended_at: Option<u64>,
 }
 
+/// One response.
+struct Page {
+    events: Vec<Value>,
+    next: u64,
+    previous: Option<u64>,
+}
+
 /// Runs a command.
 pub(super) async fn run(
     command: EventCommand,
@@ -73,10 +85,9 @@ pub(super) async fn run(
     let EventCommand::List(list) = command;
     // Not refused: a controller of another version, or a former one that wrote this log, has other types.
     for glob in &list.types {
-        if !EVENT_TYPES.iter().any(|kind| is_like(glob, kind)) {
+        if !EVENT_TYPES.iter().any(|kind| is_like(glob.as_str(), kind)) {
             output.note(format!(
-                "--type {}: this version has no such event; docs/events.md lists the types",
-                plain(glob)
+                "--type {glob}: this version has no such event; docs/events.md lists the types"
             ));
         }
     }
@@ -103,51 +114,20 @@ pub(super) async fn run(
 impl ListEvents {
     /// The newest events that are wanted.
     async fn newest(&self, path: &[&str], client: &Client, output: &Output<'_>) -> Result<Listed, CliError> {
-        let mut listed = match self.job {
-            Some(_) => {
-                let (mut events, next) = watch::events(client, path, 0).await?;
-                events.retain(|event| self.wants(event, output));
-                Listed { events, next, ended_at: None }
+        let limit = self.limit.min(PAGE);
+        let mut page = self.page(path, client, output, ("before", "latest".to_owned()), limit).await?;
+        let next = page.next;
+        let (mut events, mut in_vain) = (page.events, 0);
+        while let Some(previous) = page.previous.filter(|_| events.len() < self.limit) {
+            if self.since.is_none() && in_vain >= MOST_IN_VAIN {
+                return Ok(Listed { events, next, ended_at: Some(previous) });
             }
-            None => self.newest_of_all(path, client, output).await?,
-        };
-        listed.events.drain(..listed.events.len().saturating_sub(self.limit));
-        Ok(listed)
-    }
-
-    async fn newest_of_all(
-        &self,
-        path: &[&str],
-        client: &Client,
-        output: &Output<'_>,
-    ) -> Result<Listed, CliError> {
-        let query = [("after", "latest".to_owned()), ("limit", "1".to_owned())];
-        let Some(next) = client.get(path, &query).await?.body["next"].as_u64() else {
-            return Err(client.unexpected_response(path, "the position is missing"));
-        };
-        let from = self.since.map(|since| since.time((output.times.now)()));
-        let (mut high, mut step) = (next, PAGE);
-        let mut events: Vec<Value> = Vec::new();
-        let mut in_vain = 0;
-        while high > 0 && events.len() < self.limit {
-            if from.is_none() && in_vain >= MOST_IN_VAIN {
-                return Ok(Listed { events, next, ended_at: Some(high) });
-            }
-            let low = high.saturating_sub(step);
-            let (mut part, requests) = between(client, path, low, high).await?;
-            let is_old = |event: &Value| from.is_some_and(|from| !is_since(event, "/time", from));
-            let begun = part.first().is_some_and(is_old);
-            // Events of removed jobs are removed: a part of the log may be empty.
-            step = if part.is_empty() { (step * 2).min(WIDEST) } else { PAGE };
-            part.retain(|event| self.wants(event, output));
-            in_vain += if part.is_empty() { requests } else { 0 };
-            part.append(&mut events);
-            events = part;
-            high = low;
-            if begun {
-                break;
-            }
+            page = self.page(path, client, output, ("before", previous.to_string()), limit).await?;
+            in_vain += usize::from(page.events.is_empty());
+            page.events.append(&mut events);
+            events = std::mem::take(&mut page.events);
         }
+        events.drain(..events.len().saturating_sub(self.limit));
         Ok(Listed { events, next, ended_at: None })
     }
 
@@ -159,48 +139,61 @@ impl ListEvents {
         client: &Client,
         output: &Output<'_>,
     ) -> Result<Listed, CliError> {
-        let (mut new, next) = watch::events(client, path, listed.next).await?;
-        new.retain(|event| self.wants(event, output));
+        let mut new = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let mut page = self.page(path, client, output, ("after", listed.next.to_string()), PAGE).await?;
+            new.append(&mut page.events);
+            if page.next <= listed.next {
+                break;
+            }
+            listed.next = page.next;
+        }
         let most = self.limit.max(new.len());
         listed.events.append(&mut new);
         listed.events.drain(..listed.events.len().saturating_sub(most));
-        listed.next = next;
         Ok(listed)
     }
 
-    fn wants(&self, event: &Value, output: &Output<'_>) -> bool {
-        let from = self.since.map(|since| since.time((output.times.now)()));
-        let of_type = self.types.is_empty()
-            || self.types.iter().any(|glob| is_like(glob, event["type"].as_str().unwrap_or_default()));
-        let of_server = self.server.as_ref().is_none_or(|server| event["server_serial"] == **server);
-        of_type && of_server && from.is_none_or(|from| is_since(event, "/time", from))
+    /// One page of the wanted events at a place of the log.
+    async fn page(
+        &self,
+        path: &[&str],
+        client: &Client,
+        output: &Output<'_>,
+        place: (&'static str, String),
+        limit: usize,
+    ) -> Result<Page, CliError> {
+        // No event is older than 1970, and the API has no times before it.
+        let time = |time: &Option<Since>| {
+            time.map(|time| time.time((output.times.now)()).max(jiff::Timestamp::UNIX_EPOCH).to_string())
+        };
+        let types: Vec<&str> = self.types.iter().map(Glob::as_str).collect();
+        let types = (!types.is_empty()).then(|| types.join(","));
+        let filters = [
+            ("server", self.server.clone()),
+            ("type", types),
+            ("level", self.level.clone()),
+            ("since", time(&self.since)),
+            ("until", time(&self.until)),
+        ];
+        let mut query = vec![place, ("limit", limit.to_string())];
+        query.extend(filters.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        let mut body = client.get(path, &query).await?.body;
+        let Some(Value::Array(events)) = body.get_mut("events").map(Value::take) else {
+            return Err(client.unexpected_response(path, "the list of events is missing"));
+        };
+        let Some(next) = body["next"].as_u64() else {
+            return Err(client.unexpected_response(path, "the position is missing"));
+        };
+        Ok(Page { events, next, previous: body["previous"].as_u64() })
     }
 }
 
-/// The events after position `low`, up to position `high`, and the number of requests.
-async fn between(
-    client: &Client,
-    path: &[&str],
-    low: u64,
-    high: u64,
-) -> Result<(Vec<Value>, usize), CliError> {
-    let (mut events, mut after, mut requests) = (Vec::new(), low, 0);
-    while after < high {
-        requests += 1;
-        let query = [("after", after.to_string()), ("limit", PAGE.to_string())];
-        let mut page = client.get(path, &query).await?.body;
-        let Some(Value::Array(mut found)) = page.get_mut("events").map(Value::take) else {
-            return Err(client.unexpected_response(path, "the list of events is missing"));
-        };
-        let last = found.iter().filter_map(|event| event["seq"].as_u64()).max();
-        found.retain(|event| event["seq"].as_u64().is_some_and(|seq| seq > after && seq <= high));
-        events.append(&mut found);
-        match last {
-            Some(last) if last > after => after = last,
-            _ => break,
-        }
-    }
-    Ok((events, requests))
+/// Parses a glob of event types.
+fn of_type(text: &str) -> Result<Glob, String> {
+    text.parse().map_err(|_| {
+        "a type of docs/events.md, or a glob of it: letters, digits, dots and dashes, * for any characters and ? for one".to_owned()
+    })
 }
 
 /// Whether a text has the form of a glob: `*` stands for any characters, `?` for one.

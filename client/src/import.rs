@@ -26,6 +26,7 @@ use super::input;
 use super::output::{Column, Format, Output, counted, join, text};
 use bmc::probe::direct::{self, DirectTarget};
 use model::{Clock, SystemClock};
+use roster::{DividedRows, UnreadRows};
 
 /// The longest file of servers, in bytes: the default request limit of a controller.
 const MAX_FILE_BYTES: usize = 8 << 20;
@@ -78,22 +79,22 @@ impl ImportServers {
             Some(password) => Some(password),
             None => optional_password_from_variable(),
         };
-        let (mut without, mut unread) = (Vec::new(), Vec::new());
-        let mut rows = match (&self.file, &self.range) {
-            (Some(file), _) => {
-                let (rows, wrong) = numbered(self.file_rows(file)?);
-                unread = wrong;
-                rows
-            }
+        let mut without = Vec::new();
+        let DividedRows { mut rows, unread } = match (&self.file, &self.range) {
+            (Some(file), _) => self.file_rows(file)?.into_iter().collect(),
             (None, Some(range)) => {
                 let probed = self.probed_rows(range, password.as_ref(), output).await?;
                 without = probed.without;
-                probed.rows
+                DividedRows { rows: probed.rows, unread: UnreadRows::default() }
             }
             (None, None) => return Err(CliError::Usage("give a FILE or --range".to_owned())),
         };
+        let user = self.bmc_user.as_deref().map(|user| ("bmc_username", user));
+        let secret = password.as_ref().map(|password| ("bmc_password", password.expose_secret()));
+        let fields: Vec<(&str, &str)> = user.into_iter().chain(secret).collect();
+        let labels = self.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
         for row in &mut rows {
-            self.complete(row, password.as_ref());
+            roster::complete(row, &fields, &labels);
         }
         let mut all = Map::new();
         if rows.is_empty() && unread.is_empty() {
@@ -125,26 +126,6 @@ impl ImportServers {
         let is_json = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"))
             || roster::is_json(&text);
         if is_json { roster::of_json(&text) } else { roster::of_table(&text, &self.map) }.map_err(failed)
-    }
-
-    /// Values of the command for a row that does not have them.
-    fn complete(&self, row: &mut Map<String, Value>, password: Option<&SecretString>) {
-        if let Some(user) = &self.bmc_user {
-            row.entry("bmc_username").or_insert_with(|| json!(user));
-        }
-        if let Some(password) = password {
-            row.entry("bmc_password").or_insert_with(|| json!(password.expose_secret()));
-        }
-        if self.labels.is_empty() {
-            return;
-        }
-        let labels = row.entry("labels").or_insert_with(|| json!({}));
-        // A row whose labels are no object is left for the controller to refuse.
-        if let Some(labels) = labels.as_object_mut() {
-            for (key, value) in &self.labels {
-                labels.entry(key.clone()).or_insert_with(|| json!(value));
-            }
-        }
     }
 
     /// Probes every address of a range, a bounded number at a time.
@@ -278,23 +259,8 @@ impl ImportServers {
     }
 }
 
-/// The rows that cannot be read, with their places among all, from 0, and why.
-type Unread = Vec<(usize, String)>;
-
-/// The rows that can be read, and the others.
-fn numbered(rows: Vec<roster::ReadRow>) -> (Vec<Map<String, Value>>, Unread) {
-    let (mut read, mut unread) = (Vec::new(), Vec::new());
-    for (place, row) in rows.into_iter().enumerate() {
-        match row {
-            Ok(row) => read.push(row),
-            Err(why) => unread.push((place, why)),
-        }
-    }
-    (read, unread)
-}
-
 /// Puts the rows of the file that cannot be read into the results, each at its place, and numbers all again.
-fn with_unread(all: &mut Map<String, Value>, unread: Unread) {
+fn with_unread(all: &mut Map<String, Value>, unread: UnreadRows) {
     if unread.is_empty() {
         return;
     }
@@ -304,12 +270,10 @@ fn with_unread(all: &mut Map<String, Value>, unread: Unread) {
         all.entry(result).or_insert(json!(0));
     }
     let Value::Array(rows) = all.entry("rows").or_insert_with(|| json!([])) else { return };
-    // In the order of the places, so that each is right when it is used.
-    for (place, why) in unread {
+    unread.merge(rows, |why| {
         let error = json!({ "error": "unreadable_row", "message": why });
-        let row = json!({ "serial": null, "bmc_address": null, "result": "refused", "error": error });
-        rows.insert(place.min(rows.len()), row);
-    }
+        json!({ "serial": null, "bmc_address": null, "result": "refused", "error": error })
+    });
     for (index, row) in rows.iter_mut().enumerate() {
         row["index"] = json!(index);
         row["row"] = json!(index + 1);
@@ -408,9 +372,8 @@ mod tests {
     #[test]
     fn a_row_that_cannot_be_read_is_a_refused_row_at_its_place() {
         let good = |serial: &str| Ok(json!({ "serial": serial }).as_object().unwrap().clone());
-        let (read, unread) =
-            numbered(vec![good("A"), Err("line 3 has 1 field".to_owned()), good("B"), Err("x".to_owned())]);
-        assert_eq!(read.len(), 2);
+        let all = [good("A"), Err("line 3 has 1 field".to_owned()), good("B"), Err("x".to_owned())];
+        let DividedRows { rows: read, unread } = all.into_iter().collect();
         let mut all = Map::new();
         let page = json!({ "created": 2, "refused": 0, "rows": [{ "serial": "A" }, { "serial": "B" }] });
         add(&mut all, page, &read);

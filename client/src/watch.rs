@@ -70,7 +70,8 @@ pub(super) async fn follow(
             if state["status"] == "complete" {
                 return Ok(state);
             }
-            retry.record(next > seq);
+            // The position moves with the events of all jobs.
+            retry.record(!events.is_empty());
             seq = next;
         } else {
             changes.read_failed(retry.pause);

@@ -169,7 +169,13 @@ pub(super) fn enforce_wait_deadline(
 ) -> StepReport {
     let late = |report: &StepReport| overdue_wait(snapshot, record, report, outage, now);
     let Some(passed) = late(report) else { return report.clone() };
-    let mut overdue = step.on_wait_deadline(snapshot, &passed);
+    // The step judges by what its last call has seen, which is not stored yet.
+    let mut seen = snapshot.clone();
+    let stored = seen.steps.iter_mut().find(|stored| stored.at == record.at);
+    if let (Some(output), Some(stored)) = (&report.output, stored) {
+        stored.output = output.clone();
+    }
+    let mut overdue = step.on_wait_deadline(&seen, &passed);
     let message = format!("the wait for {} passed its deadline {}", passed.reason, passed.deadline);
     overdue.events.insert(0, NewEvent::warn("wait.overdue", message).with(json!(passed)));
     if late(&overdue).is_some() {

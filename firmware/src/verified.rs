@@ -27,7 +27,7 @@ pub enum VerifyError {
     /// The bytes are not those that were recorded.
     #[error(
         "the stored bytes of {name} have SHA-256 {actual}, not {expected}: nothing was sent; add the file again and run \
-         `shoal registry scrub`"
+         `shoal registry scrub --online`"
     )]
     OtherBytes {
         /// The file.

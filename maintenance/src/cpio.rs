@@ -10,6 +10,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+/// The name of the last member, which ends the archive.
+pub(crate) const TRAILER: &str = "TRAILER!!!";
+/// The longest path and the longest target of a link, with the zero after it (PATH_MAX of Linux): the kernel skips what is longer.
+const MOST_PATH: usize = 4096;
+
 /// An entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Entry {
@@ -31,8 +36,18 @@ impl Archive {
     /// Adds an entry and the directories above it.
     ///
     /// # Errors
-    /// A sentence: the path is there already, or lies below something that is no directory.
+    /// A sentence: the path is there already, lies below something that is no directory, or is none that the kernel unpacks.
     pub(crate) fn add(&mut self, path: &str, entry: Entry) -> Result<(), String> {
+        let is_text = |text: &str| !text.is_empty() && text.len() < MOST_PATH && !text.contains('\0');
+        let is_name = |name: &str| !matches!(name, "" | "." | "..");
+        if !is_text(path) || !path.split('/').all(is_name) || path.split('/').next() == Some(TRAILER) {
+            return Err(format!("{path:?} is no path of an archive"));
+        }
+        if let Entry::Link(target) = &entry
+            && !is_text(target)
+        {
+            return Err(format!("{path} leads to {target:?}, which is no target of a link"));
+        }
         for (at, _) in path.match_indices('/') {
             let parent = self.0.entry(path[..at].to_owned()).or_insert(Entry::Directory);
             if *parent != Entry::Directory {
@@ -76,7 +91,7 @@ impl Archive {
             };
             member(to, number + 1, mode, path, content, device)?;
         }
-        member(to, 0, 0, "TRAILER!!!", &[], (0, 0))
+        member(to, 0, 0, TRAILER, &[], (0, 0))
     }
 }
 
@@ -172,5 +187,17 @@ mod tests {
         assert!(archive.add("a/b", Entry::Directory).is_err());
         assert!(archive.add("a", Entry::Directory).is_err());
         assert!(archive.add("a", Entry::File(Vec::new(), false)).is_ok());
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_unpack_is_refused() {
+        let long = "x".repeat(MOST_PATH);
+        for path in ["", "/a", "a/", "a//b", "./a", "a/../b", "a\0b", TRAILER, "TRAILER!!!/x", &long] {
+            assert!(Archive::default().add(path, Entry::Directory).is_err(), "{path:?}");
+        }
+        for target in ["", "a\0b", &long] {
+            assert!(Archive::default().add("a", Entry::Link(target.to_owned())).is_err(), "{target:?}");
+        }
+        assert!(Archive::default().add(&format!("a/{TRAILER}"), Entry::Directory).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets, so that ordinary tests can replay the seeds. Each panics when a promise is broken.
 
 use crate::archive;
+use crate::cpio;
 use crate::elf;
 use crate::fetch;
 use crate::package::PackageFile;
@@ -38,6 +39,81 @@ pub fn elf(data: &[u8]) {
     let _needs = std::hint::black_box(elf::needs(data));
 }
 
+/// Adds entries to an archive, writes it, and reads it back as the kernel does. Each line is an entry: a letter for its kind, its path,
+/// and after a blank its content, target or device.
+pub fn cpio(data: &[u8]) {
+    let mut archive = cpio::Archive::default();
+    for line in data.split(|byte| *byte == b'\n') {
+        let Some((kind, rest)) = line.split_first() else { continue };
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let (path, content) =
+            (String::from_utf8_lossy(&rest[..end]), rest.get(end + 1..).unwrap_or_default());
+        let entry = match kind {
+            b'd' => cpio::Entry::Directory,
+            b'l' => cpio::Entry::Link(String::from_utf8_lossy(content).into_owned()),
+            b'c' => {
+                cpio::Entry::Device(content.len() as u32, u32::from(content.first().copied().unwrap_or(0)))
+            }
+            kind => cpio::Entry::File(content.to_vec(), *kind == b'x'),
+        };
+        // What is refused is not in the archive.
+        let _refused = archive.add(&path, entry);
+    }
+    let mut bytes = Vec::new();
+    if archive.write_to(&mut bytes).is_err() {
+        panic!("a vector takes every byte");
+    }
+    let Some(members) = read_back(&bytes) else { panic!("the archive cannot be read: {bytes:02x?}") };
+    let mut members = members.into_iter();
+    for (path, entry) in archive.entries() {
+        let (content, device): (&[u8], _) = match entry {
+            cpio::Entry::File(content, _) => (content, (0, 0)),
+            cpio::Entry::Link(target) => (target.as_bytes(), (0, 0)),
+            cpio::Entry::Directory => (&[], (0, 0)),
+            cpio::Entry::Device(major, minor) => (&[], (*major, *minor)),
+        };
+        let kind = match entry {
+            cpio::Entry::Directory => 0o040_000,
+            cpio::Entry::File(..) => 0o100_000,
+            cpio::Entry::Link(_) => 0o120_000,
+            cpio::Entry::Device(..) => 0o020_000,
+        };
+        let found = members.next();
+        let found =
+            found.as_ref().map(|(name, mode, bytes, device)| (&**name, mode & 0o170_000, &**bytes, *device));
+        assert_eq!(found, Some((path, kind, content, device)));
+    }
+    assert_eq!(members.next(), None);
+}
+
+/// A member of an archive: name, mode, content, device.
+type Member = (String, u32, Vec<u8>, (u32, u32));
+
+/// Reads the members of an archive up to its trailer, as the kernel does (`init/initramfs.c`). `None`: the kernel would not read it.
+fn read_back(bytes: &[u8]) -> Option<Vec<Member>> {
+    let field = |at: usize, number: usize| {
+        let digits = bytes.get(at + 6 + 8 * number..)?.get(..8)?;
+        u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let (mut members, mut at) = (Vec::new(), 0);
+    loop {
+        let (length, name_length) = (field(at, 6)? as usize, field(at, 11)? as usize);
+        let name = bytes.get(at + 110..at + 110 + name_length)?.strip_suffix(&[0])?;
+        let name = std::str::from_utf8(name).ok()?;
+        let content = (at + 110 + name_length).next_multiple_of(4);
+        let next = (content + length).next_multiple_of(4);
+        if !bytes.get(at..)?.starts_with(b"070701") || name.contains('\0') {
+            return None;
+        }
+        if name == cpio::TRAILER {
+            return (length == 0 && next == bytes.len()).then_some(members);
+        }
+        let content = bytes.get(content..content + length)?.to_vec();
+        members.push((name.to_owned(), field(at, 1)?, content, (field(at, 9)?, field(at, 10)?)));
+        at = next;
+    }
+}
+
 /// Opens a signed text with a key that did not make it, and reads the data as a keyring and as an index.
 pub fn signed(data: &[u8]) {
     fetch::read_hostile(data);
@@ -63,6 +139,7 @@ mod tests {
             ("maintenance_package", package as fn(&[u8])),
             ("maintenance_elf", elf),
             ("maintenance_signed", signed),
+            ("maintenance_cpio", cpio),
         ] {
             for seed in seeds(target) {
                 run(&seed);
@@ -75,7 +152,7 @@ mod tests {
         #[test]
         fn a_changed_seed_breaks_no_promise(at in 0_usize..1_000_000, value: u8) {
             for (target, run) in
-                [("maintenance_package", package as fn(&[u8])), ("maintenance_elf", elf), ("maintenance_signed", signed)]
+                [("maintenance_package", package as fn(&[u8])), ("maintenance_elf", elf), ("maintenance_signed", signed), ("maintenance_cpio", cpio)]
             {
                 for mut seed in seeds(target) {
                     let at = at % seed.len().max(1);
@@ -116,6 +193,16 @@ mod tests {
         }
         write("maintenance_elf", "module", &module(&["name=a", "depends=b,c", "alias=pci:v*"]));
         write("maintenance_elf", "program", &program(Some("/lib64/ld.so"), &["libc.so.6", "libz.so.1"]));
+        write(
+            "maintenance_cpio",
+            "entries",
+            b"xinit program\ndetc\nfetc/passwd root:x:0:0\nlbin usr/bin\ncdev/console 12345\n",
+        );
+        write(
+            "maintenance_cpio",
+            "refused",
+            b"fTRAILER!!! \nfTRAILER!!!/x y\nda\nfa/b c\nfa/b/c d\nf../x \nl/x y\nla \n",
+        );
         write("maintenance_signed", "release", include_bytes!("../../golden/maintenance/InRelease"));
         write("maintenance_signed", "keyring", include_bytes!("../../golden/maintenance/rsa.asc"));
         write(

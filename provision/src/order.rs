@@ -51,6 +51,9 @@ pub struct JobOrder {
     /// The deadline, if not the controller's default.
     #[serde(default)]
     pub deadline: Option<Time>,
+    /// How many jobs of its batch run one after the other: a default deadline has the time of as many. Zero is one.
+    #[serde(default)]
+    pub rounds: u32,
     /// Time limits of steps in seconds, where they differ from the default.
     #[serde(default)]
     pub timeouts: BTreeMap<String, u64>,
@@ -92,6 +95,7 @@ impl JobOrder {
             batch: None,
             canary: false,
             deadline: None,
+            rounds: 1,
             timeouts: input.timeouts,
             site: None,
             shared_bmc: None,
@@ -290,7 +294,9 @@ impl Services {
             purpose: Purpose::Change,
             request,
             priority: order.priority,
-            deadline_at: order.deadline.unwrap_or_else(|| now.plus(self.settings.job_timeout + session)),
+            deadline_at: order.deadline.unwrap_or_else(|| {
+                now.plus((self.settings.job_timeout + session).saturating_mul(order.rounds.max(1)))
+            }),
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(input),

@@ -427,10 +427,14 @@ impl InstallReport {
             return Ok(ReportOutcome::NotStarted);
         };
         let event = event.by(by);
-        let has_report = snapshot.signals.iter().any(|signal| signal.name == SIGNAL);
+        let stored = snapshot.signals.iter().find(|signal| signal.name == SIGNAL);
         let target = target(&snapshot);
-        if let Some(outcome) = snapshot.run.outcome.filter(|_| !has_report) {
-            // Nothing was reported before: the deadline, an operator or an observation ended the job.
+        if let Some(outcome) = snapshot.run.outcome.filter(|_| !stored.is_some_and(|signal| signal.consumed))
+        {
+            // No report ended the job: the deadline, an operator or an observation did. What a report that is stored brought was kept with it.
+            if stored.is_some() {
+                effects.clear();
+            }
             let message = late_report(outcome, target, &payload);
             return record_late(engine, job, message, effects, by).await.map(|()| late(outcome, status));
         }

@@ -9,10 +9,13 @@
 //! field and no label is refused, so that a mistyped one is not left out.
 
 mod csv;
+mod divided;
 
 use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
+
+pub use divided::{DividedRows, UnreadRows, complete};
 
 /// The maximum of rows of one request.
 pub const MAX_ROWS: usize = 5000;

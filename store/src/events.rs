@@ -20,7 +20,7 @@ pub struct EventFilter {
 }
 
 /// The columns that [`event`] and [`event_json`] read.
-const COLUMNS: &str = "seq, time, run, server, type, level, step, attempt, actor, message, data";
+pub(super) const COLUMNS: &str = "seq, time, run, server, type, level, step, attempt, actor, message, data";
 
 impl Store {
     /// Events in the order of the log.
@@ -67,18 +67,7 @@ impl Store {
     /// When the database cannot be read.
     pub async fn last_seq(&self) -> Result<i64, StoreError> {
         const OPERATION: &str = "find the end of the log";
-        self.read(OPERATION, |connection| {
-            // Not max(seq): retention may have deleted the newest event, and its number is never used again.
-            let last = first(
-                connection,
-                OPERATION,
-                "SELECT seq FROM sqlite_sequence WHERE name = 'events'",
-                &[],
-                |columns| columns.get::<i64>("seq"),
-            )?;
-            Ok(last.unwrap_or(0))
-        })
-        .await
+        self.read(OPERATION, |connection| last_seq(connection, OPERATION)).await
     }
 
     /// The last events of a run, in the order of the log.
@@ -108,6 +97,13 @@ impl Store {
             })
             .await
     }
+}
+
+/// The `seq` of the newest event; zero in an empty log.
+pub(super) fn last_seq(connection: &Connection, operation: &'static str) -> Result<i64, StoreError> {
+    // Not max(seq): retention may have deleted the newest event, and its number is never used again.
+    let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'events'";
+    Ok(first(connection, operation, sql, &[], |columns| columns.get::<i64>("seq"))?.unwrap_or(0))
 }
 
 /// The SQL for the latest events of a run, the newest first.

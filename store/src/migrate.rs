@@ -65,9 +65,9 @@ pub enum MigrateError {
     Backup {
         /// The file of the copy.
         path: PathBuf,
-        /// The error of SQLite.
+        /// The error of SQLite or of the file system.
         #[source]
-        source: rusqlite::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A script failed. Its transaction was rolled back.
     #[error("apply migration {name}; it was rolled back and changed nothing")]
@@ -186,16 +186,31 @@ fn apply_one(connection: &mut Connection, version: i64, script: &Script, now: Ti
 fn backup(connection: &Connection, path: &Path, version: i64) -> Result<(), MigrateError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".before-schema-{}", version + 1));
-    let copy = path.with_file_name(name);
+    let copy = path.with_file_name(&name);
     if copy.exists() {
         // An earlier start wrote the copy from the same state, and its migration failed. The first copy is kept.
         return Ok(());
     }
     let begun = Instant::now();
     tracing::info!(copy = %copy.display(), "the database is copied before its migration");
-    if let Err(source) = connection.execute("VACUUM INTO ?", [copy.to_string_lossy()]) {
-        return Err(MigrateError::Backup { path: copy, source });
+    // A start that is killed meanwhile leaves a part, never a copy: the way back is whole or not there.
+    name.push(".part");
+    let part = path.with_file_name(name);
+    let io_failed = |why: std::io::Error| MigrateError::Backup { path: copy.clone(), source: Box::new(why) };
+    match std::fs::remove_file(&part) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(io_failed(why)),
+        _ => {}
     }
+    if let Err(source) = connection.execute("VACUUM INTO ?", [part.to_string_lossy()]) {
+        return Err(MigrateError::Backup { path: copy, source: Box::new(source) });
+    }
+    let folder =
+        copy.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    std::fs::File::open(&part)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| std::fs::rename(&part, &copy))
+        .and_then(|()| std::fs::File::open(folder)?.sync_all())
+        .map_err(io_failed)?;
     tracing::info!(seconds = begun.elapsed().as_secs_f64(), "the database was copied; its migration begins");
     Ok(())
 }
@@ -307,16 +322,34 @@ mod tests {
     }
 
     #[test]
+    fn what_a_killed_start_left_of_a_copy_is_no_copy() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shoal.db");
+        apply(&mut connection, &path, now(), &TWO[..1]).unwrap();
+        std::fs::write(folder.path().join("shoal.db.before-schema-2.part"), b"SQLite format 3, torn")
+            .unwrap();
+        apply(&mut connection, &path, now(), TWO).unwrap();
+        let names: Vec<_> =
+            folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["shoal.db.before-schema-2"]);
+        let copy = Connection::open(folder.path().join("shoal.db.before-schema-2")).unwrap();
+        require(&copy, TWO, 1).unwrap();
+    }
+
+    #[test]
     fn a_copy_of_an_older_schema_is_known_and_one_of_another_or_a_newer_schema_is_not() {
         let mut connection = Connection::open_in_memory().unwrap();
-        apply(&mut connection, Path::new("unused"), now(), &TWO[..1]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shoal.db");
+        apply(&mut connection, &path, now(), &TWO[..1]).unwrap();
         require(&connection, TWO, 1).unwrap();
         let refused = require(&connection, TWO, TWO.len()).unwrap_err();
         assert!(matches!(refused, MigrateError::Other { found: 1, known: 2 }), "{refused}");
         let edited = [Script { name: "0001_a", sql: "CREATE TABLE settings (key TEXT) STRICT;" }];
         let refused = require(&connection, &edited, 1).unwrap_err();
         assert!(matches!(refused, MigrateError::Changed { .. }), "{refused}");
-        apply(&mut connection, Path::new("unused"), now(), TWO).unwrap();
+        apply(&mut connection, &path, now(), TWO).unwrap();
         require(&connection, TWO, TWO.len()).unwrap();
         let refused = require(&connection, &TWO[..1], 1).unwrap_err();
         assert!(matches!(refused, MigrateError::Other { found: 2, known: 1 }), "{refused}");

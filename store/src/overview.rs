@@ -60,6 +60,8 @@ pub struct Overview {
     pub ended: Vec<EndedGroup>,
     /// Servers by site, rack and the state of their newest job.
     pub racks: Vec<RackGroup>,
+    /// Servers on which a job could not clean up.
+    pub cleanup: Option<CleanupGroup>,
 }
 
 /// Unended jobs in one state at one step for one reason.
@@ -166,6 +168,17 @@ pub struct RackGroup {
     pub servers: u64,
 }
 
+/// Servers on which a job could not clean up: those of the filter `state:pending-cleanup`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CleanupGroup {
+    /// How many.
+    pub servers: u64,
+    /// Some of them by name.
+    pub named: Vec<Serial>,
+    /// When the oldest of their jobs that are stored ended.
+    pub since: Option<Time>,
+}
+
 impl Store {
     /// The whole installation in numbers.
     ///
@@ -194,6 +207,7 @@ impl Store {
                 stopped: stopped(connection)?,
                 ended: ended(connection, &since)?,
                 racks: racks(connection)?,
+                cleanup: cleanup(connection)?,
             })
         })
         .await
@@ -321,12 +335,37 @@ fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
     Ok(groups)
 }
 
+/// The servers with pending cleanup, by the partial index of them.
+fn cleanup(connection: &Connection) -> Result<Option<CleanupGroup>, StoreError> {
+    const OPERATION: &str = "count servers with pending cleanup";
+    let serials = all(connection, OPERATION, &cleanup_sql(), &[], |columns| {
+        Ok((columns.parse("serial", str::parse::<Serial>)?, columns.time_opt("ended")?))
+    })?;
+    Ok((!serials.is_empty()).then(|| CleanupGroup {
+        servers: serials.len() as u64,
+        named: serials.iter().take(MAX_NAMED).map(|(serial, _)| serial.clone()).collect(),
+        since: serials.iter().filter_map(|(_, ended)| *ended).min(),
+    }))
+}
+
+/// The servers with pending cleanup by name, each with the time at which its job ended.
+pub(super) fn cleanup_sql() -> String {
+    format!(
+        "SELECT serial, (SELECT updated_at FROM runs WHERE runs.id = {job}) AS ended
+         FROM server_observed WHERE pending_cleanup IS NOT NULL ORDER BY serial",
+        job = field("pending_cleanup", "job_id")
+    )
+}
+
 /// Queued runs by what keeps them from their start: the first that applies, as `explain` says it.
 fn blocked(connection: &Connection, pressure: bool) -> Result<Vec<BlockedGroup>, StoreError> {
-    // A limit of a batch or a kind of job has places for several, as a permit has; the other resources have one holder.
+    // A tree holds all of its locks or none, so it wants its server too while it waits for a place below a limit. It waits for the
+    // server only if another tree has that. The limits are of a batch, a site, a kind of job, or a permit.
     const LOCK: &str = "CASE
-         WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0
-             AND resource NOT GLOB 'batch/*' AND resource NOT GLOB 'parallel/*' AND resource NOT GLOB 'permit/*') THEN 'lock'
+         WHEN EXISTS (SELECT 1 FROM locks JOIN locks AS other ON other.resource = locks.resource AND other.held = 1
+             WHERE locks.root = runs.root AND locks.held = 0 AND locks.resource NOT GLOB 'batch/*'
+             AND locks.resource NOT GLOB 'site/*' AND locks.resource NOT GLOB 'parallel/*'
+             AND locks.resource NOT GLOB 'permit/*') THEN 'lock'
          WHEN EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'limit'
          ELSE 'place' END";
     let sql = format!(

@@ -117,7 +117,7 @@ pub(crate) fn blocker(name: &str) -> &str {
         "batch-canary" => "until the first jobs of their batch have succeeded",
         "pressure" => "until a shortage of the controller ends",
         "lock" => "until another job of their server or BMC ends",
-        "limit" => "for a place below a limit of their batch or kind",
+        "limit" => "for a place below the limit of their batch, site or kind",
         "place" => "for a worker",
         other => other,
     }

@@ -18,9 +18,9 @@ use ui::State;
 use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, Readiness, ServerPage};
 use ui::view::{
     AccountView, Ask, AskEffect, AuditSearch, BatchForm, BatchPreview, BatchView, CallerRole, ErrorPage,
-    FormView, Frame, ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView,
-    LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, RegistryPlace, RegistryTls,
-    ServerPageView, ServerParts, ServersView, Tab, TableView, Theme,
+    EventsSearch, FormView, Frame, ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView,
+    LimitFields, LogView, LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, RegistryPlace,
+    RegistryTls, ServerPageView, ServerParts, ServersView, Tab, TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -333,8 +333,9 @@ fn stores(text: &str) -> Vec<(&'static str, String)> {
 }
 
 fn overview_page(text: &str, role: CallerRole) -> String {
-    let events: EventPage =
-        of(json!({ "events": [event(1, "info", text), event(2, "error", text)], "next": 2 }));
+    let events: EventPage = of(
+        json!({ "events": [event(1, "info", text), event(2, "error", text)], "next": 2, "previous": null }),
+    );
     OverviewView::of(frame(role), &overview(text), &drain(true), &ready(false), &events.events, "")
         .render()
         .unwrap()
@@ -364,11 +365,13 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
     let settings = json!({ "settings": [{ "name": "MEDIA_HTTP_ADDR", "value": text, "origin": "file" }, { "name": "SITE_LIMIT", "value": "", "origin": "default" }] });
     let audit = json!({ "entries": [{ "time": "2026-11-23T14:00:00Z", "action": "job.cancel", "target": text, "actor": text, "source": "10.0.0.1", "result": "ok", "count": 3 }], "head": "12:abcdef", "next": "11" });
     let filter = AuditSearch { action: "job.*".to_owned(), actor: text.to_owned(), ..AuditSearch::default() };
-    let events = json!({ "events": [event(7, "warn", text)], "next": 7 });
+    let events = json!({ "events": [event(7, "warn", text)], "next": 7, "previous": 3 });
+    let search =
+        EventsSearch { types: "job.*".to_owned(), since: text.to_owned(), ..EventsSearch::default() };
     let found =
         (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));
     let pages = [
-        ("events", TableView::events(admin(), &of(events), Some(3))),
+        ("events", TableView::events(admin(), &of(events), &search, None)),
         ("batches", TableView::batches(admin(), &of(json!({ "batches": [batch(text)], "next": "2026_x" })))),
         ("accounts", TableView::accounts(admin(), &of(users), &of(tokens))),
         ("settings", TableView::settings(admin(), &of(settings))),
@@ -454,7 +457,7 @@ fn empty() -> Vec<(&'static str, String)> {
     let f = || frame(CallerRole::Operator);
     let jobs: JobPageJson = of(json!({ "jobs": [], "next": null }));
     let servers: ServerPage = of(json!({ "servers": [], "next": null }));
-    let events: EventPage = of(json!({ "events": [], "next": 0 }));
+    let events: EventPage = of(json!({ "events": [], "next": 0, "previous": null }));
     let overview =
         OverviewView::of(f(), &nothing(), &drain(false), &ready(true), &[], "http://10.20.0.5:8081");
     let query = JobsQuery::default();
@@ -462,7 +465,7 @@ fn empty() -> Vec<(&'static str, String)> {
         ("overview-empty", overview.render().unwrap()),
         ("jobs-empty", JobsView::of(f(), &query, &jobs, Some(&nothing()), None, None).render().unwrap()),
         ("servers-empty", ServersView::of(f(), "", &servers, true, None).render().unwrap()),
-        ("events-empty", TableView::events(f(), &events, None).render().unwrap()),
+        ("events-empty", TableView::events(f(), &events, &EventsSearch::default(), None).render().unwrap()),
         ("batches-empty", TableView::batches(f(), &of(json!({ "batches": [] }))).render().unwrap()),
         ("new-server-empty", NewServerView::empty(f()).render().unwrap()),
         ("new-job-empty", NewJobView::of(f(), JobForm::default(), Vec::new(), None).render().unwrap()),

@@ -55,22 +55,10 @@ fn filter(query: &Form) -> AuditSearch {
 
 /// The path of a page of the API.
 fn path(filter: &AuditSearch, limit: u32, cursor: Option<&str>) -> String {
-    // A day is its begin.
-    let since = match filter.since.as_str() {
-        day if day.len() == 10 => format!("{day}T00:00:00Z"),
-        since => since.to_owned(),
-    };
     let mut path = format!("/api/v1/audit?limit={limit}");
-    for (name, value) in [
-        ("actor", filter.actor.as_str()),
-        ("action", &filter.action),
-        ("target", &filter.target),
-        ("since", &since),
-        ("cursor", cursor.unwrap_or_default()),
-    ] {
-        if !value.is_empty() {
-            path.push_str(&format!("&{name}={}", encoded(value)));
-        }
+    let cursor = cursor.map(|cursor| ("cursor", cursor.to_owned()));
+    for (name, value) in filter.parameters().into_iter().chain(cursor) {
+        path.push_str(&format!("&{name}={}", encoded(&value)));
     }
     path
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use roster::DividedRows;
+use serde_json::json;
 use ui::data::{ErrorBody, ErrorDetail, ImportRow, ServerImport};
 use ui::view::{FormView, ImportForm, Tab, TableView};
 
@@ -18,37 +18,29 @@ const PATH: &str = "/api/v1/server-imports";
 /// The longest user or password that a form gives to every row.
 const MAX_FOR_EVERY_ROW: usize = 1024;
 
-/// The rows of a table or document.
-#[derive(Serialize, Deserialize)]
-struct ImportRows {
-    /// Those that can be read.
-    rows: Vec<roster::RosterRow>,
-    /// The places of the others among all, from 0, and why they cannot be read.
-    unread: Vec<(usize, String)>,
-}
-
-impl ImportRows {
-    /// Sends the rows that can be read to the API, and puts the others into its results, each at its place.
-    async fn send(self, visit: &Visit, path: &str, form: &Form) -> Result<ServerImport, Refusal> {
-        let mut import = match self.rows.is_empty() {
-            true => ServerImport { created: 0, exists: 0, refused: 0, rows: Vec::new() },
-            false => {
-                let body = Some(json!({ "rows": self.rows }));
-                visit.change(Change { method: Method::POST, path, body, form }).await?.read()?
-            }
-        };
-        import.refused += self.unread.len() as u64;
-        // In the order of the places, so that each is right when it is used.
-        for (place, message) in self.unread {
-            let error = Some(ErrorBody { message, ..ErrorBody::default() });
-            let row = ImportRow { index: 0, serial: None, result: "refused".to_owned(), error };
-            import.rows.insert(place.min(import.rows.len()), row);
+/// Sends the rows that can be read to the API, and puts the others into its results.
+async fn send(
+    DividedRows { rows, unread }: DividedRows,
+    visit: &Visit,
+    path: &str,
+    form: &Form,
+) -> Result<ServerImport, Refusal> {
+    let mut import = match rows.is_empty() {
+        true => ServerImport { created: 0, exists: 0, refused: 0, rows: Vec::new() },
+        false => {
+            let body = Some(json!({ "rows": rows }));
+            visit.change(Change { method: Method::POST, path, body, form }).await?.read()?
         }
-        for (index, row) in import.rows.iter_mut().enumerate() {
-            row.index = index as u64;
-        }
-        Ok(import)
+    };
+    import.refused += unread.len() as u64;
+    unread.merge(&mut import.rows, |message| {
+        let error = Some(ErrorBody { message, ..ErrorBody::default() });
+        ImportRow { index: 0, serial: None, result: "refused".to_owned(), error }
+    });
+    for (index, row) in import.rows.iter_mut().enumerate() {
+        row.index = index as u64;
     }
+    Ok(import)
 }
 
 /// Shows the empty form.
@@ -83,7 +75,7 @@ async fn previewed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal>
         Ok(read) => read,
         Err(why) => return form(visit, &entered(sent), vec![why]).await,
     };
-    let import = match rows.send(visit, &format!("{PATH}?dry_run=true"), sent).await {
+    let import = match send(rows, visit, &format!("{PATH}?dry_run=true"), sent).await {
         Ok(import) => import,
         Err(refusal) => return form(visit, &entered(sent), refusal.details()?).await,
     };
@@ -112,7 +104,7 @@ fn entered(sent: &Form) -> ImportForm {
 }
 
 /// The rows of a form, completed with what stands beside the table.
-fn rows(sent: &Form) -> Result<ImportRows, ErrorDetail> {
+fn rows(sent: &Form) -> Result<DividedRows, ErrorDetail> {
     let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
     let (field, text) = match sent.get("file").trim() {
         "" => ("/text", sent.get("text")),
@@ -132,31 +124,13 @@ fn rows(sent: &Form) -> Result<ImportRows, ErrorDetail> {
     if read.is_empty() {
         return Err(wrong(field, "there is a header and no server".to_owned()));
     }
-    let (mut rows, mut unread) = (Vec::new(), Vec::new());
-    for (place, row) in read.into_iter().enumerate() {
-        match row {
-            Ok(row) => rows.push(row),
-            Err(why) => unread.push((place, why)),
-        }
+    let mut read: DividedRows = read.into_iter().collect();
+    let beside = [("bmc_username", sent.get("bmc_username")), ("bmc_password", sent.get("bmc_password"))];
+    let fields: Vec<(&str, &str)> = beside.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    for row in &mut read.rows {
+        roster::complete(row, &fields, &labels);
     }
-    for row in &mut rows {
-        for name in ["bmc_username", "bmc_password"] {
-            let value = sent.get(name);
-            if !value.is_empty() {
-                row.entry(name).or_insert_with(|| json!(value));
-            }
-        }
-        if labels.is_empty() {
-            continue;
-        }
-        // A row whose labels are no object is left for the API to refuse.
-        if let Value::Object(own) = row.entry("labels").or_insert_with(|| json!({})) {
-            for (key, value) in &labels {
-                own.entry(key.clone()).or_insert_with(|| value.clone());
-            }
-        }
-    }
-    Ok(ImportRows { rows, unread })
+    Ok(read)
 }
 
 /// Imports what was previewed.
@@ -174,9 +148,9 @@ async fn confirmed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal>
     let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
     let opened = media::offload(move || {
         let rows = seal.open(&csrf, read.get("rows"), now).ok()?;
-        serde_json::from_str::<ImportRows>(&rows).ok()
+        serde_json::from_str::<DividedRows>(&rows).ok()
     });
     let rows = opened.await.map_err(|lost| Refusal::internal(&lost))?.ok_or_else(stale)?;
-    let import = rows.send(visit, PATH, sent).await?;
+    let import = send(rows, visit, PATH, sent).await?;
     html(&TableView::imported(visit.frame("Imported", Tab::Servers).await?, &import))
 }

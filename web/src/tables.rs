@@ -2,38 +2,82 @@
 
 use std::collections::BTreeSet;
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
 use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, ServerPage, SettingPage};
-use ui::view::{Ask, AskEffect, Tab, TableView};
+use ui::view::{Ask, AskEffect, EventsSearch, Tab, TableView};
 
 use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
 /// Rows on one page.
-const PAGE: i64 = 50;
+const PAGE: u32 = 50;
+/// The most parts of the log without events that a page reads.
+const PARTS: u32 = 10;
 /// Rows of each kind that a search shows.
 const FOUND: u32 = 8;
 
-/// Shows the event log.
+/// Shows the event log, with the filters of the query.
 pub(super) async fn events(visit: Visit) -> Response {
     let shown = async {
+        let text = |name: &str| visit.query.get(name).trim().to_owned();
+        let search = EventsSearch {
+            server: text("server"),
+            types: text("type"),
+            level: text("level"),
+            since: text("since"),
+            until: text("until"),
+        };
+        let asked_before = Some(text("before")).filter(|before| !before.is_empty());
         let overview: OverviewJson = visit.get("/api/v1/overview").await?;
-        let before = visit.query.get("before").parse::<i64>().unwrap_or(overview.last_seq).max(0);
-        let after = (before - PAGE).max(0);
-        let limit = (before - after).max(1);
-        let page: EventPage = visit.get(&format!("/api/v1/events?after={after}&limit={limit}")).await?;
+        let mut is_live = asked_before.is_none();
+        let (page, refused) = match found(&visit, &search, asked_before).await {
+            // What took several reads is not read again at each event.
+            Ok((page, reads)) => {
+                is_live &= reads == 1;
+                (page, None)
+            }
+            Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
+                is_live = false;
+                (EventPage::default(), Some(refusal.text()))
+            }
+            Err(refusal) => return Err(refusal),
+        };
+        let status = if refused.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
         let mut frame = visit.frame("Events", Tab::Events).await?;
-        if visit.query.get("before").is_empty() {
+        if is_live {
             frame.stream = Some(format!("/api/v1/events?after={}", overview.last_seq));
         }
-        html(&TableView::events(frame, &page, (after > 0).then_some(after)))
+        Ok((status, html(&TableView::events(frame, &page, &search, refused))?).into_response())
     };
     let shown = shown.await;
     visit.respond(shown).await
+}
+
+/// The newest events of a search before a position, and the number of reads. One request reads a part of the log: a part without events is followed by the one
+/// before it, [`PARTS`] of them at most.
+async fn found(
+    visit: &Visit,
+    search: &EventsSearch,
+    before: Option<String>,
+) -> Result<(EventPage, u32), Refusal> {
+    let mut before = before.unwrap_or_else(|| "latest".to_owned());
+    let mut reads = 1;
+    loop {
+        let mut path = format!("/api/v1/events?limit={PAGE}&before={}", encoded(&before));
+        for (name, value) in search.parameters() {
+            path.push_str(&format!("&{name}={}", encoded(&value)));
+        }
+        let page: EventPage = visit.get(&path).await?;
+        match page.previous {
+            Some(previous) if page.events.is_empty() && reads < PARTS => before = previous.to_string(),
+            _ => return Ok((page, reads)),
+        }
+        reads += 1;
+    }
 }
 
 /// Shows the settings.

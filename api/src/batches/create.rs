@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -94,7 +93,6 @@ pub(crate) async fn create(
     };
     check(&request, api.now(), replayed)?;
     let (batch, is_new) = register(&api, &principal, &request, key, &body).await?;
-    let deadline = request.deadline.unwrap_or_else(|| default_deadline(&api, &batch));
     let mut results = Vec::with_capacity(request.rows.len());
     let mut rows = request.rows.into_iter().enumerate().peekable();
     while rows.peek().is_some() {
@@ -103,7 +101,10 @@ pub(crate) async fn create(
             .take(CHUNK)
             .map(|(index, row)| {
                 let (labels, priority) = (&request.labels, request.priority);
-                (index, row.or(&request.recipe, &request.maintenance_iso_url, labels, priority, deadline))
+                (
+                    index,
+                    row.or(&request.recipe, &request.maintenance_iso_url, labels, priority, request.deadline),
+                )
             })
             .collect();
         results.extend(create_chunk(&api, &principal, &batch, is_new, chunk).await?);
@@ -192,12 +193,6 @@ pub(super) async fn store(api: &Api, batch: Batch) -> Result<(Batch, bool), ApiE
     }
 }
 
-/// The default deadline: `JOB_STUCK_TIMEOUT` for every round of jobs that `max_parallel` allows.
-pub(super) fn default_deadline(api: &Api, batch: &Batch) -> Time {
-    let job: Duration = api.services.settings.job_timeout;
-    batch.created_at.plus(job.saturating_mul(rounds(batch.total, batch.max_parallel)))
-}
-
 async fn create_chunk(
     api: &Api,
     principal: &Principal,
@@ -222,6 +217,7 @@ async fn create_chunk(
                 JobOrder {
                     batch: Some((batch.id, batch.max_parallel)),
                     canary: index < batch.canary as usize,
+                    rounds: rounds(batch.total, batch.max_parallel),
                     ..with_server_resources(order, resources)
                 }
             });

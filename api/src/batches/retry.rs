@@ -26,11 +26,11 @@ use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, OptionalJsonBody, TextPath};
 use super::super::jobs::{created_job, find_replay, idempotency_key, refused, with_server_resources};
 use super::super::request_audit;
-use super::create::{CHUNK, default_deadline, store, wrong_limits};
+use super::create::{CHUNK, store, wrong_limits};
 use super::show::find;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use access::auth::Principal;
-use model::{Batch, BatchId, Idempotency, NewRun, RunId, Serial, Time};
+use model::{Batch, BatchId, Idempotency, NewRun, RunId, Serial, rounds};
 use provision::JobOrder;
 use recipe::Delivery;
 use store::Created;
@@ -183,13 +183,12 @@ pub(crate) async fn of_jobs(
     };
     request_audit::target("batch", &batch.id.to_string());
     let (batch, is_new) = store(api, batch).await?;
-    let deadline = default_deadline(api, &batch);
     // Jobs may have failed since: they are no part of a request that has had its results.
     let may_create = batch.filled_at.is_none();
     let mut rows = Vec::with_capacity(jobs.len());
     for chunk in jobs.chunks(CHUNK) {
         let first = rows.len();
-        rows.extend(create_chunk(api, principal, &batch, may_create, deadline, first, chunk).await?);
+        rows.extend(create_chunk(api, principal, &batch, may_create, first, chunk).await?);
     }
     let refused = rows.iter().filter(|row| row.result == RowResult::Refused).count();
     // The response shows the gate after the last row.
@@ -216,13 +215,12 @@ async fn create_chunk(
     principal: &Principal,
     batch: &Batch,
     may_create: bool,
-    deadline: Time,
     first: usize,
     chunk: &[RunId],
 ) -> Result<Vec<RowView>, ApiError> {
     let mut orders = Vec::with_capacity(chunk.len());
     for (index, job) in (first..).zip(chunk) {
-        orders.push((index, order(api, *job, batch, index, deadline).await?));
+        orders.push((index, order(api, *job, batch, index).await?));
     }
     let serials = orders.iter().filter_map(|(_, order)| Some(order.as_ref().ok()?.server_serial.clone()));
     let resources = api.store().resources_of(serials.collect()).await?;
@@ -293,7 +291,6 @@ async fn order(
     id: RunId,
     batch: &Batch,
     index: usize,
-    deadline: Time,
 ) -> Result<Result<JobOrder, ApiError>, ApiError> {
     let gone = || ApiError::new(ErrorCode::ConflictInput, "the job is no installation, or it was deleted");
     let (job, snapshot) = (api.store().job(id).await?, api.store().snapshot(id).await?);
@@ -308,7 +305,7 @@ async fn order(
         Ok(order) => Ok(JobOrder {
             batch: Some((batch.id, batch.max_parallel)),
             canary: index < batch.canary as usize,
-            deadline: Some(deadline),
+            rounds: rounds(batch.total, batch.max_parallel),
             ..order
         }),
         Err(why) => Err(ApiError::new(ErrorCode::ConflictInput, why.to_string())),

@@ -130,7 +130,7 @@ impl JobRequest {
         maintenance_iso_url: &Option<String>,
         labels: &Option<serde_json::Map<String, Value>>,
         priority: Option<i32>,
-        deadline: Time,
+        deadline: Option<Time>,
     ) -> Self {
         Self {
             server_serial: self.server_serial,
@@ -138,7 +138,7 @@ impl JobRequest {
             maintenance_iso_url: self.maintenance_iso_url.or_else(|| maintenance_iso_url.clone()),
             labels: self.labels.or_else(|| labels.clone()),
             priority: self.priority.or(priority),
-            deadline: self.deadline.or(Some(deadline)),
+            deadline: self.deadline.or(deadline),
             timeouts: self.timeouts,
         }
     }
@@ -222,6 +222,7 @@ impl JobRequest {
                     batch: None,
                     canary: false,
                     deadline: request.deadline,
+                    rounds: 1,
                     timeouts,
                     site: None,
                     shared_bmc: None,

@@ -161,15 +161,36 @@ fn verb(place: Place, id: &'static str, summary: &'static str) -> Operation {
         ])
 }
 
-/// A page or stream of events.
+/// A page or stream of events. A stream has no filter.
 fn events(operation: Operation) -> Operation {
     let position = json!({ "type": "integer", "format": "int64", "minimum": 0 });
+    let or_latest = json!({ "anyOf": [position.clone(), { "const": "latest" }] });
+    let time = json!({ "type": "string", "format": "date-time" });
     operation
         .query(
             "after",
             "The field `seq` of the last event that the client has; `latest` is the newest event, for what happens from now.",
-            json!({ "anyOf": [position.clone(), { "const": "latest" }] }),
+            or_latest.clone(),
         )
+        .query(
+            "before",
+            "Instead of `after`: the newest events before this position, for a look back. `latest` begins at the newest event, the \
+             field `previous` of a page continues.",
+            or_latest,
+        )
+        .query("server", "Only events of this server and of its jobs.", reference("SerialNumber"))
+        .query(
+            "type",
+            "Only events of these types, with commas between them; `*` stands for any characters, `?` for one: `job.*,server.updated`.",
+            text(),
+        )
+        .query(
+            "level",
+            "Only events of this level or a higher one.",
+            json!({ "type": "string", "enum": ["info", "warn", "error"] }),
+        )
+        .query("since", "Only events of this time or later.", time.clone())
+        .query("until", "Only events before this time.", time)
         .page_size(200, 1000)
         .header("Last-Event-ID", "The position to resume after; it takes precedence over `after`.", position)
         .returns::<EventPage>(

@@ -127,6 +127,16 @@ impl Page {
                 text(&batch, "/batch_id")
             )));
         }
+        let cleanup = &self.overview["cleanup"];
+        if cleanup["servers"].as_u64().is_some_and(|servers| servers > 0) {
+            let what = "to clean up: media or power are as a job left them".to_owned();
+            let since = since(cleanup, "/since", times);
+            lines.push(Line::Bad(format!(
+                "{:>5} {}: shoal server list --state pending-cleanup",
+                text(cleanup, "/servers"),
+                join(&[what, since], "  ")
+            )));
+        }
         for failure in rows("failures") {
             let servers: Vec<String> =
                 failure["servers"].as_array().into_iter().flatten().map(|serial| text(serial, "")).collect();

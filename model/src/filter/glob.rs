@@ -1,11 +1,11 @@
-//! A pattern of serial numbers: `*` stands for any characters, `?` for one.
+//! A pattern of serial numbers or of event types: `*` stands for any characters, `?` for one.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Serial;
 
-/// A pattern of serial numbers.
+/// A pattern of serial numbers, or of event types.
 ///
 /// Invariant: it has only characters of a serial number, `*` and `?`, so it has no bracket, which GLOB of SQLite would read as
 /// a set of characters.

@@ -27,6 +27,8 @@ const STEP: &StepName = names::AWAIT_REPORT;
 const OBSERVE_EVERY: Duration = Duration::from_secs(600);
 /// The longest pause. Each look takes the place of a worker from a job that has not started.
 const OBSERVE_AT_MOST: Duration = Duration::from_secs(3600);
+/// The time between the last look and the end of the wait: its failure says how the host was found.
+const LAST_LOOK: Duration = Duration::from_secs(30);
 /// How long one look may take. A BMC that is slower is looked at later.
 const OBSERVE_WITHIN: Duration = Duration::from_secs(15);
 
@@ -55,6 +57,7 @@ impl Step for AwaitReport {
             return reached(signal);
         }
         let mut past: BootLook = context.own_output().unwrap_or_default();
+        let last_look = limit.deadline(context.now()).minus(LAST_LOOK);
         let looked = boot_again::look_if_due(&self.0, context, &mut past, limit).await;
         let mut effects = Vec::new();
         let events = match (looked, &context.previous_wait) {
@@ -63,8 +66,8 @@ impl Step for AwaitReport {
                 Ok(report) => return report,
                 Err(events) => events,
             },
-            // Woken without a report: the time of a look, a restart of the controller, or the deadline.
-            (Looked::NotDue, Some(_)) if self.is_due(context, &past) => {
+            // Woken without a report: the time of a look, or a restart of the controller.
+            (Looked::NotDue, Some(_)) if self.is_due(context, &past, last_look) => {
                 let (events, seen) = self.observe(context, &mut past).await;
                 effects.extend(seen);
                 events
@@ -79,7 +82,10 @@ impl Step for AwaitReport {
         let observe = match by_media {
             true => await_media::OBSERVE_EVERY,
             false => {
-                let due = observed_at.plus(pause(context.snapshot.run.id, past.unchanged));
+                let mut due = observed_at.plus(pause(context.snapshot.run.id, past.unchanged));
+                if observed_at < last_look {
+                    due = due.min(last_look);
+                }
                 // After another kind of look a due one follows.
                 due.since(context.now()).max(Duration::from_secs(1))
             }
@@ -170,15 +176,14 @@ fn reached(signal: &Signal) -> StepReport {
 }
 
 impl AwaitReport {
-    /// Whether the machine is looked at: after the pause, at the deadline, and once after a start of the controller (decision D8).
-    fn is_due(&self, context: &StepContext, past: &BootLook) -> bool {
+    /// Whether the machine is looked at: after the pause, before the deadline, and once after a start of the controller (decision D8).
+    fn is_due(&self, context: &StepContext, past: &BootLook, last_look: Time) -> bool {
         let now = context.now();
-        let is_last = context.previous_wait.as_ref().is_some_and(|wait| wait.deadline <= now);
-        is_last
-            || past.observed_at.is_none_or(|last| {
-                last.plus(pause(context.snapshot.run.id, past.unchanged)) <= now
-                    || last < self.0.grants.counting_since()
-            })
+        past.observed_at.is_none_or(|last| {
+            last.plus(pause(context.snapshot.run.id, past.unchanged)) <= now
+                || (last < last_look && last_look <= now)
+                || last < self.0.grants.counting_since()
+        })
     }
 
     /// Looks at the machine. What has changed since the last look becomes an event, and nothing else follows.

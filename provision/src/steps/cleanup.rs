@@ -115,7 +115,7 @@ fn insert_may_appear(context: &StepContext, uri: &str, lag: Duration) -> bool {
     let reinsert = context
         .snapshot
         .records_of(names::POWER_ON)
-        .filter_map(|record| PowerRequest::deserialize(&record.output).ok()?.reinserted_at)
+        .filter_map(|record| PowerRequest::deserialize(&record.output).ok()?.reinserted.into_values().max())
         .any(recently);
     reinsert
         || inserts(&context.snapshot).any(|(confirmed, inserted)| {

@@ -104,7 +104,8 @@ fn slots_of(found: &Discovered) -> Vec<String> {
     std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned().collect()
 }
 
-/// Inserts the job's images into those of its slots that are empty.
+/// Inserts the job's images into those of its slots that are empty. A slot that was filled a moment ago may show it late: it is read, and
+/// filled again after the lag of its BMC.
 async fn insert(
     step: &StepName,
     context: &StepContext,
@@ -122,14 +123,24 @@ async fn insert(
             continue;
         };
         let url = image.url(step, context, connected, found)?;
-        // Cleanup must know that a slot which shows no image may show this one later.
-        request.reinserted_at = Some(context.now());
-        context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;
-        let inserted = connected.bmc.insert(&slot.uri, &url, InsertOptions::default()).await;
-        if !inserted.map_err(|error| from_redfish(step, &error))?.confirmed {
+        let lag = connected.bmc.profile().read_back_lag;
+        let is_under_way =
+            request.reinserted.get(&slot.uri).is_some_and(|sent| context.now().since(*sent) < lag);
+        let confirmed = match is_under_way {
+            true => false,
+            false => {
+                // Cleanup must know that a slot which shows no image may show this one later.
+                request.reinserted.insert(slot.uri.clone(), context.now());
+                context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;
+                let inserted = connected.bmc.insert(&slot.uri, &url, InsertOptions::default()).await;
+                inserted.map_err(|error| from_redfish(step, &error))?.confirmed
+            }
+        };
+        if !confirmed {
             let detail =
                 format!("slot {} lost the {} and does not show it inserted again yet", slot.id, image.what);
-            let wait = wait_for_bmc(&waits::MOUNT, connected.bmc.profile().read_back_lag, detail);
+            // A worker may have died before it sent the insert: there is time for another one.
+            let wait = wait_for_bmc(&waits::MOUNT, lag.saturating_mul(2), detail);
             return Err(StepError::wait(wait));
         }
         let message = format!("slot {} had lost the {}; inserted again and read back", slot.id, image.what);

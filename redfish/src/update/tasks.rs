@@ -49,7 +49,7 @@ impl Core {
     ) -> Result<Option<Vec<String>>, RedfishError> {
         let service = match self.read(operation, service).await {
             Ok(service) => service,
-            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) if says_absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         let Some(first) = json::link(&service.fields, "Tasks") else { return Ok(None) };
@@ -57,7 +57,7 @@ impl Core {
         while let Some(page) = pages.last() {
             let page = match self.read(operation, page).await {
                 Ok(page) => page,
-                Err(error) if is_absent(&error) => break,
+                Err(error) if says_absent(&error) => break,
                 Err(error) => return Err(error),
             };
             paths.extend(member_paths(&page.fields, MAX_TASKS.saturating_sub(paths.len())));
@@ -98,9 +98,15 @@ fn has_ended(fields: &Map<String, Value>) -> bool {
         .contains(&state.as_str())
 }
 
+/// Whether the BMC responded that it does not have the resource. A response that is broken now and may be whole later says nothing: a BMC
+/// that flashes sends such responses, and no update begins beside a running one.
+fn says_absent(error: &RedfishError) -> bool {
+    is_absent(error) && !matches!(error.kind, ErrorKind::BadAnswer { lasting: false, .. })
+}
+
 /// Whether the BMC responded that it cannot show the resource. A BMC that is busy has said nothing about it.
 fn cannot_be_shown(error: &RedfishError) -> bool {
-    is_absent(error) || matches!(error.kind, ErrorKind::Server { .. })
+    says_absent(error) || matches!(error.kind, ErrorKind::Server { .. })
 }
 
 /// The task of the update among new tasks, the newest last.
@@ -164,7 +170,7 @@ impl Bmc {
         for path in new.iter().skip(new.len().saturating_sub(MAX_READ)) {
             match self.core.read(OPERATION, path).await {
                 Ok(task) => tasks.push(task),
-                Err(error) if is_absent(&error) => {}
+                Err(error) if says_absent(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -177,6 +183,23 @@ impl Bmc {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_response_that_is_broken_for_now_is_no_word_that_there_is_no_task() {
+        let error = |kind| RedfishError::new(OPERATION, kind);
+        let bad = |lasting| error(ErrorKind::BadAnswer { detail: String::new(), lasting });
+        let gone = || error(ErrorKind::NotFound { message: String::new() });
+        let failed = || error(ErrorKind::Server { status: 500, message_id: None, message: String::new() });
+        let table = [
+            (bad(false), false, false),
+            (bad(true), true, true),
+            (gone(), true, true),
+            (failed(), false, true),
+        ];
+        for (error, absent, hidden) in table {
+            assert_eq!((says_absent(&error), cannot_be_shown(&error)), (absent, hidden), "{error}");
+        }
+    }
 
     fn task(path: &str, body: Value) -> Resource {
         Resource { path: path.to_owned(), fields: body.as_object().unwrap().clone(), ..Resource::default() }

@@ -4,6 +4,7 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
+use super::super::Cli;
 use super::{Controller, Seen};
 
 const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -116,19 +117,37 @@ fn event(seq: u64) -> Value {
     })
 }
 
-/// A controller with events at the positions 1 to 40 and 3961 to 4000.
+/// A controller with events at the positions 1 to 40 and 3961 to 4000, which reads 1,000 positions for one request.
 fn log() -> Controller {
     Controller::start(|seen| {
-        let query = seen.uri.query().unwrap_or_default();
-        let of = |name: &str| {
-            query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+        let query: std::collections::HashMap<String, String> =
+            url::form_urlencoded::parse(seen.uri.query().unwrap_or_default().as_bytes())
+                .into_owned()
+                .collect();
+        let of = |name: &str| query.get(name).map(String::as_str);
+        let wanted = |seq: &u64| {
+            let event = event(*seq);
+            let is = |name: &str, want: &str| {
+                event[name].as_str().unwrap().starts_with(want.trim_end_matches('*'))
+            };
+            of("server").is_none_or(|server| is("server_serial", server))
+                && of("type").is_none_or(|types| types.split(',').any(|glob| is("type", glob)))
+                && of("since").is_none_or(|since| event["time"].as_str().unwrap()[..19] >= since[..19])
         };
-        let after: u64 = of("after").parse().unwrap_or(4000);
-        let limit: usize = of("limit").parse().unwrap_or(200);
-        let positions = (1..=40).chain(3961..=4000).filter(|seq| *seq > after).take(limit);
-        let events: Vec<Value> = positions.map(event).collect();
-        let next = events.last().map_or(after, |event| event["seq"].as_u64().unwrap());
-        (200, json!({ "events": events, "next": next }))
+        let limit: usize = of("limit").unwrap().parse().unwrap();
+        let log = (1..=40).chain(3961..=4000).filter(wanted);
+        if let Some(after) = of("after") {
+            let after: u64 = after.parse().unwrap();
+            let events: Vec<Value> = log.filter(|seq| *seq > after).take(limit).map(event).collect();
+            return (200, json!({ "events": events, "next": 4000, "previous": null }));
+        }
+        let before: u64 = of("before").unwrap().parse().unwrap_or(4001);
+        let low = before.saturating_sub(1000).max(1);
+        let positions: Vec<u64> = log.filter(|seq| (low..before).contains(seq)).collect();
+        let shown = &positions[positions.len().saturating_sub(limit)..];
+        let previous = if shown.len() == limit { shown[0] } else { low };
+        let events: Vec<Value> = shown.iter().copied().map(event).collect();
+        (200, json!({ "events": events, "next": before - 1, "previous": (previous > 1).then_some(previous) }))
     })
 }
 
@@ -137,7 +156,7 @@ fn the_newest_events_are_listed_also_across_a_part_of_the_log_that_was_removed()
     let controller = log();
     let listed = |more: &[&str]| {
         let ran = controller.shoal(&[&["event", "list", "--json"][..], more].concat()).ends_with(0).json();
-        assert_eq!(ran["next"], 4000);
+        assert_eq!((&ran["next"], &ran["read_back_to"]), (&json!(4000), &Value::Null));
         ran["events"]
             .as_array()
             .unwrap()
@@ -264,29 +283,47 @@ fn one_user_and_one_token_are_shown() {
 }
 
 #[test]
-fn a_list_of_events_of_one_server_has_a_bound_of_requests() {
-    // A million events, of which the first and the last are of this server.
-    const LAST: u64 = 1_000_000;
+fn a_search_for_events_has_a_bound_of_requests() {
+    // A hundred million positions, of which each request reads a part in vain.
     let controller = Controller::start(|seen| {
-        let query = seen.uri.query().unwrap_or_default();
-        let of = |name: &str| {
-            query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
-        };
-        let after: u64 = of("after").parse().unwrap_or(LAST);
-        let end = LAST.min(after + of("limit").parse::<u64>().unwrap());
-        let event = |seq| {
-            let server = if seq == 1 || seq == LAST { "XF-1" } else { "XF-2" };
-            json!({ "seq": seq, "server_serial": server, "time": "2026-01-02T00:00:00.000Z" })
-        };
-        let events: Vec<Value> = (after + 1..=end).map(event).collect();
-        (200, json!({ "events": events, "next": end }))
+        let query = seen.uri.query().unwrap();
+        let before = query.split('&').find_map(|part| part.strip_prefix("before=")).unwrap();
+        let before: u64 = before.parse().unwrap_or(100_000_000);
+        (200, json!({ "events": [], "next": before, "previous": before - 100_000 }))
     });
-    let ran = controller.shoal(&["event", "list", "--server", "XF-1", "--json"]).ends_with(0);
-    let found: Vec<Value> = ran.json()["events"].as_array().unwrap().clone();
-    assert_eq!(found.iter().map(|event| event["seq"].clone()).collect::<Vec<_>>(), [json!(LAST)]);
+    let ran = controller.shoal(&["event", "list", "--type", "disk.*", "--json"]).ends_with(0);
+    assert_eq!(ran.json()["events"], json!([]));
     assert!(ran.err.contains("for older events give --since"), "{}", ran.err);
-    let requests = controller.seen().len();
-    assert!((100..110).contains(&requests), "{requests}");
+    assert_eq!(controller.seen().len(), 101);
+}
+
+#[test]
+fn the_controller_finds_the_events_of_a_filter() {
+    let controller = log();
+    let filters =
+        ["--level", "warn", "--until", "2026-01-02", "--type", "a.*", "--type", "b", "--server", "XF-1"];
+    controller.shoal(&[&["event", "list", "--since", "99999d"][..], &filters].concat()).ends_with(0);
+    let asked = controller.seen()[0].uri.query().unwrap().to_owned();
+    for part in [
+        "before=latest",
+        "level=warn",
+        "type=a.*%2Cb",
+        "server=XF-1",
+        "since=1970-01-01T00%3A00%3A00Z",
+        "until=2026-01-02T00%3A00%3A00Z",
+    ] {
+        assert!(asked.split('&').any(|given| given == part), "{part} in {asked}");
+    }
+    for wrong in [
+        &["--level", "bad"][..],
+        &["--type", ""],
+        &["--type", "job.*,run.*"],
+        &["--type", "job.[ab]"],
+        // What becomes old enough while the list is followed would never be shown.
+        &["--until", "1h", "--watch"],
+    ] {
+        assert!(Cli::read(["shoal", "event", "list"].iter().chain(wrong)).is_err(), "{wrong:?}");
+    }
 }
 
 #[test]

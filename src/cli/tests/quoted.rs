@@ -69,6 +69,8 @@ fn line(root: &Command, text: &str, opened: bool) -> (Vec<String>, bool) {
     let (mut words, mut given, mut value_of_option) = (vec!["shoal".to_owned()], false, false);
     for word in text[..end].split_whitespace() {
         let word = word.trim_end_matches([')', '.', ':', '\\', '|']);
+        // As a shell takes it.
+        let word = word.strip_prefix('\'').and_then(|word| word.strip_suffix('\'')).unwrap_or(word);
         let is_option = word.starts_with('-') && word.len() > 1;
         match command.find_subcommand(word).filter(|_| !given) {
             Some(inner) => command = inner,

@@ -255,6 +255,26 @@ async fn the_overview_names_what_keeps_queued_jobs_and_the_batches_that_have_sto
 }
 
 #[tokio::test]
+async fn the_overview_counts_the_servers_that_no_job_could_clean_up() {
+    let kit = Kit::new();
+    for name in ["A", "B", "C"] {
+        kit.server(name).await;
+    }
+    assert_eq!(kit.store.overview(present(4)).await.unwrap().cleanup, None);
+    let id = kit.create_run(new_run(at(1))).await;
+    kit.end(id, Outcome::Failed, at(3)).await;
+    for (serial, job) in [("C", id.to_string()), ("A", "01a205f1-1b43-71f3-9bb7-46f5185387f1".to_owned())] {
+        let pending = json!({ "job_id": job, "remaining": ["media.eject"] }).to_string();
+        let sql = "INSERT INTO server_observed (serial, pending_cleanup) VALUES (?1, ?2)
+                   ON CONFLICT (serial) DO UPDATE SET pending_cleanup = excluded.pending_cleanup";
+        kit.outside().execute(sql, [serial, &pending]).unwrap();
+    }
+    let cleanup = kit.store.overview(present(4)).await.unwrap().cleanup.unwrap();
+    assert_eq!((cleanup.servers, cleanup.named), (2, vec![serial("A"), serial("C")]));
+    assert_eq!(cleanup.since, Some(at(3)), "the job of A is removed");
+}
+
+#[tokio::test]
 async fn a_stopped_batch_without_a_queued_job_is_not_in_the_overview() {
     let kit = Kit::new();
     let batch = batch(&kit, 0, Some(1)).await;
@@ -322,5 +342,29 @@ async fn under_pressure_the_overview_names_it_unless_another_gate_is_closed_or_t
             at(3)
         ))
         .unwrap();
-    assert_eq!(names(true).await, ["batch-canary", "lock"]);
+    assert_eq!(names(true).await, ["batch-canary", "limit"]);
+}
+
+#[tokio::test]
+async fn the_overview_tells_a_limit_from_a_server_or_bmc_that_another_job_has() {
+    for (resource, expected) in [
+        ("batch/01a205f1", "limit"),
+        ("site/north", "limit"),
+        ("parallel/firmware.install/rack=7", "limit"),
+        ("bmc/192.0.2.9", "lock"),
+    ] {
+        let kit = Kit::new();
+        for name in ["A", "B"] {
+            kit.server(name).await;
+            let mut run = new_job(name, at(1), None, name);
+            run.locks.push(lock(resource, OnConflict::Wait));
+            kit.create_run(run).await;
+        }
+        let blocked = kit.store.overview(present(2)).await.unwrap().blocked;
+        let mut names: Vec<&str> = blocked.iter().map(|group| group.blocker.as_str()).collect();
+        names.sort_unstable();
+        let mut both = [expected, "place"];
+        both.sort_unstable();
+        assert_eq!(names, both, "the first has all of its locks, the second wants {resource}");
+    }
 }

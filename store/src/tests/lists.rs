@@ -543,15 +543,19 @@ fn plan(connection: &Connection, filter: &JobFilter, rank: u8) -> Vec<String> {
 
 /// A regression guard: the overview is computed at every event, so it reads the index of the open runs and not all that have ended.
 #[test]
-fn the_overview_reads_racks_and_stopped_batches_by_the_index_of_open_runs() {
+fn the_overview_reads_racks_stopped_batches_and_pending_cleanup_by_their_indexes() {
     let kit = Kit::new();
     let outside = kit.outside();
-    for sql in [overview::racks_sql(), overview::stopped_sql()] {
+    for (sql, table, index) in [
+        (overview::racks_sql(), " runs", "idx_runs_open"),
+        (overview::stopped_sql(), " runs", "idx_runs_open"),
+        (overview::cleanup_sql(), " server_observed", "idx_server_observed_pending_cleanup"),
+    ] {
         let mut explained = outside.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let rows = explained.query_map([], |row| row.get::<_, String>("detail"));
         let lines: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
-        let first = lines.iter().find(|line| line.contains(" runs")).unwrap();
-        assert!(first.contains("idx_runs_open"), "{lines:#?}");
+        let first = lines.iter().find(|line| line.contains(table)).unwrap();
+        assert!(first.contains(index), "{lines:#?}");
     }
 }
 

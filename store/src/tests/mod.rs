@@ -6,6 +6,7 @@ mod audit;
 mod batch_gates;
 mod creation;
 mod elsewhere;
+mod event_search;
 mod firmware_sets;
 mod job_cache;
 mod leases;

@@ -205,12 +205,14 @@ pub struct EventJson {
 }
 
 /// One page of events.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct EventPage {
     /// The events in the order of the log.
     pub events: Vec<EventJson>,
     /// The position after which to continue.
     pub next: i64,
+    /// The position before which older events may be.
+    pub previous: Option<i64>,
 }
 
 /// Why a job is in its state.
@@ -373,6 +375,9 @@ pub struct OverviewJson {
     pub ended: Vec<EndedHour>,
     /// Servers by site and rack.
     pub racks: Vec<Rack>,
+    /// Servers on which a job could not clean up.
+    #[serde(default)]
+    pub cleanup: Option<CleanupJson>,
 }
 
 /// The number of unended jobs in one state.
@@ -462,6 +467,17 @@ pub struct StoppedBatchJson {
     pub failures: u64,
     /// Its jobs that have not begun.
     pub queued: u64,
+}
+
+/// Servers on which a job could not clean up.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CleanupJson {
+    /// How many.
+    pub servers: u64,
+    /// Some of them.
+    pub named: Vec<String>,
+    /// When the oldest of their jobs ended.
+    pub since: Option<Timestamp>,
 }
 
 /// Jobs at one step.

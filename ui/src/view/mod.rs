@@ -48,5 +48,5 @@ pub use server::{ServerPageView, ServerParts};
 pub use server_edit::ServerForm;
 pub use servers::ServersView;
 pub use table::TableView;
-pub use tables::AuditSearch;
+pub use tables::{AuditSearch, EventsSearch};
 pub use webhooks::WebhookForm;

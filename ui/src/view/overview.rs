@@ -16,7 +16,7 @@ pub(crate) use crate::words::capital;
 
 /// The maximum of causes on the page; the rest is a link.
 const CAUSES: usize = 8;
-/// The places that failures, holds and stopped batches each have among them, so that none of the three is left out for the others.
+/// The places that failures, holds and stopped batches each have among them, so that no kind is left out for the others.
 const SHARE: usize = 2;
 /// The maximum of stopped batches that the API lists.
 const STOPPED: usize = 20;
@@ -70,7 +70,8 @@ struct Need {
     /// What to do; empty where the text says it.
     act: String,
     who: Vec<String>,
-    since: When,
+    /// Since when, if it is known.
+    since: Option<When>,
     path: String,
 }
 
@@ -290,8 +291,8 @@ fn class_of(group: &FailureGroupJson, groups: &[FailureGroupJson]) -> String {
     }
 }
 
-/// What needs a person: failures, holds, stopped batches.
-fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 3] {
+/// What needs a person: failures, holds, stopped batches, servers to clean up.
+fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 4] {
     let failures = overview.failures.iter().map(|group| Need {
         state: State::Failed,
         title: format!(
@@ -302,7 +303,7 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 3] {
         text: words::cut(&capital(&group.summary)),
         act: words::cut(&capital(&group.next_action)),
         who: [group.servers.join(", "), class_of(group, &overview.failures)].into(),
-        since: When::of(group.newest_at, now),
+        since: Some(When::of(group.newest_at, now)),
         path: match group.jobs {
             1 => format!("/ui/jobs/{}", group.newest_job),
             _ => filter::jobs(&format!(
@@ -325,7 +326,7 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 3] {
             }
             _ => vec![format!("class {}", group.class)],
         },
-        since: When::of(group.since, now),
+        since: Some(When::of(group.since, now)),
         path: filter::jobs(&filter::term("hold", &group.class)),
     });
     let stopped = overview.stopped_batches.iter().map(|batch| Need {
@@ -338,14 +339,30 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 3] {
         ),
         act: "Look why its jobs failed, then continue or cancel the batch.".to_owned(),
         who: Vec::new(),
-        since: When::of(batch.since, now),
+        since: Some(When::of(batch.since, now)),
         path: format!("/ui/batches/{}", batch.batch_id),
     });
-    [failures.collect(), holds.collect(), stopped.collect()]
+    let cleanup = overview.cleanup.iter().map(|group| Need {
+        state: State::Failed,
+        title: format!("{} to clean up", words::count(group.servers, "server is", "servers are")),
+        text: "Their last jobs could not clean up: media may be inserted still, or the host may be on."
+            .to_owned(),
+        act: "Repair the BMC; the next job of each server begins with the cleanup.".to_owned(),
+        who: vec![match group.servers.saturating_sub(group.named.len() as u64) {
+            0 => group.named.join(", "),
+            more => format!("{} and {more} more", group.named.join(", ")),
+        }],
+        since: group.since.map(|since| When::of(since, now)),
+        path: match group.named.as_slice() {
+            [one] => format!("/ui/servers/{}", words::encoded(one)),
+            _ => filter::servers("state:pending-cleanup"),
+        },
+    });
+    [failures.collect(), holds.collect(), stopped.collect(), cleanup.collect()]
 }
 
 /// The needs that are on the page: of each kind its share, then those of the first kinds.
-fn shown(all: [Vec<Need>; 3]) -> Vec<Need> {
+fn shown(all: [Vec<Need>; 4]) -> Vec<Need> {
     let shares = all.each_ref().map(|needs| needs.len().min(SHARE));
     let mut left = CAUSES.saturating_sub(shares.iter().sum());
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! Pages that are tables and nothing else: events, settings, the audit log with its filters, search results.
+//! Pages that are tables and nothing else: events and the audit log with their filters, settings, search results.
 
 use crate::data::{AuditPage, EventPage, JobPageJson, ServerPage, SettingPage};
 use crate::parts::short_id;
@@ -9,6 +9,68 @@ use crate::words;
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::{FilterField, TableView};
+
+/// Name, label, value and example of a filter.
+type FilterPart<'a> = (&'static str, &'static str, &'a str, &'static str);
+
+/// The filters of the event log; an empty one selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventsSearch {
+    /// The serial number of the server.
+    pub server: String,
+    /// Globs of types, with commas between them.
+    pub types: String,
+    /// The least level.
+    pub level: String,
+    /// The first day or time.
+    pub since: String,
+    /// The day or time before which the events are.
+    pub until: String,
+}
+
+impl EventsSearch {
+    fn parts(&self) -> [FilterPart<'_>; 5] {
+        [
+            ("server", "Server", &self.server, "9F86W24"),
+            ("type", "Type", &self.types, "job.*"),
+            ("level", "Level at least", &self.level, "warn"),
+            ("since", "Since", &self.since, "2026-11-23"),
+            ("until", "Until", &self.until, "2026-11-24T06:00:00Z"),
+        ]
+    }
+
+    /// The filters that are set, as parameters of the API.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        parameters_of(&self.parts())
+    }
+}
+
+/// The filters that are set, as parameters of the API. A day is its begin in UTC, as all times of the interface are.
+fn parameters_of(parts: &[FilterPart<'_>]) -> Vec<(&'static str, String)> {
+    let set = parts.iter().filter(|(_, _, value, _)| !value.is_empty());
+    set.map(|(name, _, value, _)| match *name {
+        "since" | "until" if value.len() == "2026-11-23".len() => (*name, format!("{value}T00:00:00Z")),
+        name => (name, (*value).to_owned()),
+    })
+    .collect()
+}
+
+/// A query of the filters that are set; empty without one.
+fn query_of(parts: &[FilterPart<'_>]) -> String {
+    let set = parts.iter().filter(|(_, _, value, _)| !value.is_empty());
+    set.map(|(name, _, value, _)| format!("{name}={}", words::encoded(value))).collect::<Vec<_>>().join("&")
+}
+
+/// The fields of the form.
+fn fields_of(parts: &[FilterPart<'_>]) -> Vec<FilterField> {
+    let field = |(name, label, value, example): &FilterPart<'_>| FilterField {
+        name,
+        label,
+        value: (*value).to_owned(),
+        example,
+    };
+    parts.iter().map(field).collect()
+}
 
 /// The filters of the audit log; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +86,7 @@ pub struct AuditSearch {
 }
 
 impl AuditSearch {
-    fn parts(&self) -> [(&'static str, &'static str, &str, &'static str); 4] {
+    fn parts(&self) -> [FilterPart<'_>; 4] {
         [
             ("action", "Action", &self.action, "user.*"),
             ("target", "Target", &self.target, "server/*"),
@@ -33,28 +95,15 @@ impl AuditSearch {
         ]
     }
 
-    /// The filters as a query; empty without one.
-    fn query(&self) -> String {
-        let set = self.parts().into_iter().filter(|(_, _, value, _)| !value.is_empty());
-        set.map(|(name, _, value, _)| format!("{name}={}", words::encoded(value)))
-            .collect::<Vec<_>>()
-            .join("&")
-    }
-
-    fn fields(&self) -> Vec<FilterField> {
-        let field = |(name, label, value, example): (_, _, &str, _)| FilterField {
-            name,
-            label,
-            value: value.to_owned(),
-            example,
-        };
-        self.parts().into_iter().map(field).collect()
+    /// The filters that are set, as parameters of the API.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        parameters_of(&self.parts())
     }
 }
 
 impl TableView {
-    /// The event log, the newest first. `older` is the position of the page before.
-    pub fn events(f: Frame, page: &EventPage, older: Option<i64>) -> Self {
+    /// The event log, the newest first. `refused` says why the filters were not understood.
+    pub fn events(f: Frame, page: &EventPage, search: &EventsSearch, refused: Option<String>) -> Self {
         let now = f.now;
         let row = |event: &crate::data::EventJson| {
             let about = match (&event.job_id, &event.server_serial) {
@@ -81,10 +130,21 @@ impl TableView {
             ]
         };
         let rows = page.events.iter().rev().map(row).collect();
+        let query = query_of(&search.parts());
+        let older = |before: i64| {
+            let more = if query.is_empty() { "" } else { "&" };
+            (format!("/ui/events?before={before}{more}{query}"), "Older")
+        };
+        let empty = match (query.is_empty(), page.previous) {
+            (true, _) => "Nothing has happened yet.",
+            (false, None) => "No event matches. Take a filter away.",
+            (false, Some(_)) => "No event of this part of the log matches; there are older ones.",
+        };
         let section = Section::new("log", "Newest first", &["What", "Level", "About", "Who", "When"], rows)
-            .or("Nothing has happened yet.")
-            .more(older.map(|before| (format!("/ui/events?before={before}"), "Older")));
-        Self::new(f, "Events", "Everything that happened, and who caused it.", vec![section])
+            .or(empty)
+            .more(page.previous.map(older));
+        let sub = "Everything that happened, and who caused it.";
+        Self { filters: fields_of(&search.parts()), refused, ..Self::new(f, "Events", sub, vec![section]) }
             .acts(vec![("/ui/webhooks".to_owned(), "Webhooks")])
     }
 
@@ -127,7 +187,7 @@ impl TableView {
                 Cell::Time(When::of(entry.time, now)),
             ]
         };
-        let query = filter.query();
+        let query = query_of(&filter.parts());
         let older = |next: &String| {
             let more = if query.is_empty() { "" } else { "&" };
             (format!("/ui/audit?cursor={}{more}{query}", words::encoded(next)), "Older")
@@ -151,7 +211,7 @@ impl TableView {
         };
         let sub = "Each change and each refusal, chained. A download has what the filters select; `shoal audit export` writes the whole log \
                    so that `shoal audit verify` checks its chain.";
-        Self { filters: filter.fields(), refused, ..Self::new(f, "Audit log", sub, vec![section]) }
+        Self { filters: fields_of(&filter.parts()), refused, ..Self::new(f, "Audit log", sub, vec![section]) }
             .below("/ui/settings", "Settings")
             .acts(acts)
     }

@@ -41,6 +41,23 @@ fn the_overview_says_what_keeps_queued_jobs_and_which_batches_have_stopped() {
 }
 
 #[test]
+fn servers_that_no_job_could_clean_up_need_a_person() {
+    let page = |servers: u64, named: &[&str], since: Value| {
+        overview(|overview| {
+            overview["cleanup"] = json!({ "servers": servers, "named": named, "since": since })
+        })
+    };
+    let one = page(1, &["XF-1"], json!("2026-11-23T14:00:00.000Z"));
+    for part in ["1 server is to clean up", "href=\"/ui/servers/XF-1\"", "media may be inserted still"] {
+        assert!(one.contains(part), "{part}: {one}");
+    }
+    let many = page(7, &["A", "B", "C", "D", "E"], Value::Null);
+    for part in ["7 servers are to clean up", "A, B, C, D, E and 2 more", "state%3Apending-cleanup"] {
+        assert!(many.contains(part), "{part}: {many}");
+    }
+}
+
+#[test]
 fn stopped_batches_push_no_failure_and_no_hold_off_the_overview() {
     let at = "2026-11-23T14:00:00.000Z";
     let stopped =

@@ -120,7 +120,9 @@ fn stopped_batches_and_what_keeps_queued_jobs_are_on_the_page() {
         json!([{"batch_id": "b-7", "since": "2026-01-02T09:30:00.000Z", "failures": 2, "queued": 12}]);
     page.overview["blocked"] = json!([{"blocker": "maintenance", "jobs": 3, "since": "2026-01-02T09:30:00.000Z",
                                        "next_deadline": "2026-01-02T10:25:00.000Z"}]);
+    page.overview["cleanup"] = json!({"servers": 4, "named": ["A"], "since": null});
     let person = page.needs_a_person(times);
+    assert!(person.iter().any(|line| matches!(line, Line::Bad(text) if text.contains("4 to clean up"))));
     assert!(person.iter().any(|line| matches!(line, Line::Bad(text) if text.contains("12 queued") && text.contains("shoal batch continue b-7"))));
     let waits = page.waits(times);
     assert!(

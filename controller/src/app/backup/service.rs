@@ -434,7 +434,7 @@ fn made_event(made: &BackupRecord) -> NewEvent {
 fn left_out(made: &BackupRecord) -> Option<String> {
     (made.left_out > 0).then(|| {
         format!(
-            "{} files of the registry or the boot images are damaged in the data directory and not in it: run `shoal registry scrub`",
+            "{} files of the registry or the boot images are damaged in the data directory and not in it: `shoal registry scrub --online` names those of the registry; push or import each again",
             made.left_out
         )
     })

@@ -306,14 +306,17 @@ async fn damaged_content_of_the_data_is_left_out_and_the_backup_says_so() {
     let status = service.status();
     assert!(status.last.is_some(), "the database is worth a backup");
     assert!(
-        status.warnings.iter().any(|warning| warning.contains("shoal registry scrub")),
+        status.warnings.iter().any(|warning| warning.contains("shoal registry scrub --online")),
         "{:?}",
         status.warnings
     );
     let all = EventFilter { run: None, after: 0, limit: 1000 };
     let events = kit.data.store.events(all).await.unwrap();
     let made = events.iter().find(|event| event.kind == "backup.made").unwrap();
-    assert!(made.level == EventLevel::Warn && made.message.contains("shoal registry scrub"), "{made:?}");
+    assert!(
+        made.level == EventLevel::Warn && made.message.contains("shoal registry scrub --online"),
+        "{made:?}"
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
-//! The audit log through its page: filters, downloads.
+//! The audit log and the event log through their pages: filters, downloads.
 
 use serde_json::{Value, json};
 
+use crate::kit::silent;
 use crate::ui::{Browser, PASSWORD, scene};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,5 +71,34 @@ async fn filters_that_are_not_understood_say_so_and_others_are_kept_from_the_log
         assert_eq!(olga.get(place).await.status, 403, "{place}");
         assert!(stranger.get(place).await.leads_to().starts_with("/ui/login"), "{place}");
     }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_events_has_filters_and_leads_to_older_events_with_them() {
+    let scene = scene(vec![silent("PAGE-1"), silent("PAGE-2")]).await;
+    let ann = Browser::log_in(&scene, "ann", PASSWORD).await;
+    for _ in 0..60 {
+        for (serial, on) in [("PAGE-1", true), ("PAGE-2", false)] {
+            let change = json!({ "labels": { "asset": if on { "a" } else { "b" } } });
+            let place = format!("/api/v1/servers/{serial}");
+            scene.admin.patch(&place, &change).await.expect(200);
+            scene.admin.patch(&place, &json!({ "labels": { "asset": "c" } })).await.expect(200);
+        }
+    }
+    let filter = "server=PAGE-1&type=server.*&since=2026-01-01";
+    let page = ann.get(&format!("/ui/events?{filter}")).await;
+    assert_eq!(page.status, 200, "{}", page.html);
+    assert!(page.html.contains("PAGE-1") && !page.html.contains("PAGE-2"), "{}", page.html);
+    let link = page.html.split("href=\"").find(|part| part.starts_with("/ui/events?before=")).unwrap();
+    let link = link.split('"').next().unwrap().replace("&#38;", "&");
+    assert!(link.ends_with("&server=PAGE-1&type=server.%2A&since=2026-01-01"), "{link}");
+    let older = ann.get(&link).await;
+    assert!(older.html.contains("PAGE-1") && !older.html.contains("PAGE-2"), "{}", older.html);
+    assert!(!older.html.contains("data-stream"), "an older page does not change");
+    let none = ann.get("/ui/events?server=PAGE-9").await;
+    assert!(none.html.contains("No event matches. Take a filter away."), "{}", none.html);
+    let wrong = ann.get("/ui/events?level=bad").await;
+    assert!(wrong.status == 400 && wrong.html.contains("level is info, warn or error"), "{}", wrong.html);
     scene.end().await;
 }

@@ -173,17 +173,19 @@ async fn a_secure_erase_has_days_before_its_job_counts_as_stuck() {
     let folder = tempfile::tempdir().unwrap();
     let now: Time = "2026-11-20T08:00:00Z".parse().unwrap();
     let services = services(folder.path(), server(now), SharedSessions::default());
-    let hours = |mode: &str| {
+    let hours = |mode: &str, rounds: u32| {
         let recipe = json!({
             "$schema": "https://shoal.dev/provisioner/recipe-v2.schema.json", "task_target": "erase.target",
             "disk_hints": { "serial": "S" }, "erase_mode": mode,
         });
-        let order = json!({ "server_serial": "XF-1", "recipe": recipe.to_string() });
+        let order = json!({ "server_serial": "XF-1", "recipe": recipe.to_string(), "rounds": rounds });
         let order: JobOrder = serde_json::from_value(order).unwrap();
         let run = services.accept(order, RunId::new(), "operator", now).unwrap().run;
         run.deadline_at.since(now).as_secs() / 3600
     };
-    assert_eq!((hours("quick"), hours("secure")), (1, 73));
+    assert_eq!((hours("quick", 1), hours("secure", 1)), (1, 73));
+    // A batch of which two jobs run at once, and six wait before the last one.
+    assert_eq!((hours("quick", 4), hours("secure", 4)), (4, 4 * 73));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::Method;
 use lab_bmc::{
-    JournalItem, MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig,
-    SimBmcServer, StateChange,
+    JournalItem, MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, RequestKind, SimBmc,
+    SimBmcConfig, SimBmcServer, StateChange,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -113,6 +113,15 @@ impl Bench {
             .await;
     }
 
+    /// Ejects what is in a slot.
+    pub(super) async fn eject(&self, slot: &str) {
+        let path = format!(
+            "/redfish/v1/Managers/{}/VirtualMedia/{slot}/Actions/VirtualMedia.EjectMedia",
+            self.sim_bmc.config().identity.manager_id
+        );
+        self.send_as_operator(Method::POST, &path, json!({})).await;
+    }
+
     /// Sends a request to the BMC as an operator does.
     pub(super) async fn send_as_operator(&self, method: Method, path: &str, body: Value) {
         use base64::Engine as _;
@@ -204,4 +213,10 @@ impl Bench {
         });
         changes.collect()
     }
+}
+
+/// The inserts that the BMC has received.
+pub(super) fn inserts(bench: &Bench) -> usize {
+    let is_insert = |what: &JournalItem| matches!(what, JournalItem::Request { operation, .. } if *operation == RequestKind::Insert);
+    bench.sim_bmc.journal().iter().filter(|entry| is_insert(&entry.what)).count()
 }

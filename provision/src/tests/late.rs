@@ -1,9 +1,9 @@
 //! BMCs that show a change late while an operator cancels; and pending cleanup that one job leaves to the next.
 
 use http::Method;
-use lab_bmc::{Fault, FaultEffect, FaultTrigger, OverrideEnabled, Power};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, OverrideEnabled, Power, ResetType};
 
-use super::bench::Bench;
+use super::bench::{Bench, inserts};
 use super::*;
 use model::{PendingCleanup, Verb};
 
@@ -29,6 +29,54 @@ async fn an_image_that_shows_only_after_the_cancel_is_ejected() {
     let run = bench.run_to_end(&engine, id).await;
     assert_eq!(run.outcome, Some(Outcome::Cancelled), "{:#?}", bench.events(id).await);
     assert!(bench.sim_bmc.snapshot().slots.iter().all(|slot| slot.image.is_none()));
+}
+
+/// A regression: the insert was sent again at every poll until the slot showed the image.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_was_lost_and_is_shown_late_is_inserted_again_once() {
+    let bench = Bench::new(|sim_bmc| {
+        sim_bmc.media.attach_time = ATTACH;
+        let busy = FaultEffect::Status {
+            status: 503,
+            message_id: "Base.1.18.ServiceTemporarilyUnavailable".to_owned(),
+            message: String::new(),
+        };
+        sim_bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), busy));
+    })
+    .await;
+    let engine = bench.plain_engine("one");
+    let id = bench.order(&engine).await;
+    let wait = async || bench.snapshot(id).await.run.wait.map(|wait| (wait.step.to_string(), wait.reason));
+    let poll = async || {
+        bench.clock.advance(Duration::from_secs(2));
+        engine.run_until_idle().await.unwrap();
+    };
+    // The simulated BMC attaches an image in real time, and nothing notifies of it: a read shows it.
+    let attached = async || tokio::time::sleep(ATTACH).await;
+    let at = |step: &str, reason: &str| Some((step.to_owned(), reason.to_owned()));
+    engine.run_until_idle().await.unwrap();
+    attached().await;
+    poll().await;
+    attached().await;
+    // The power-on is refused once, and the media are gone then.
+    poll().await;
+    assert_eq!(wait().await, at("redfish.power-on", "bmc_busy"), "{:#?}", bench.events(id).await);
+    for slot in bench.sim_bmc.snapshot().slots {
+        bench.eject(&slot.id).await;
+    }
+    bench.clock.advance(Duration::from_secs(10));
+    engine.run_until_idle().await.unwrap();
+    for inserted in [3, 4] {
+        for _ in 0..3 {
+            assert_eq!(wait().await, at("redfish.power-on", "mount"), "{:#?}", bench.events(id).await);
+            assert_eq!(inserts(&bench), inserted, "{:#?}", bench.events(id).await);
+            poll().await;
+        }
+        attached().await;
+        poll().await;
+    }
+    assert_eq!(wait().await, at("webhook.wait", "report"), "{:#?}", bench.events(id).await);
+    assert_eq!(inserts(&bench), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

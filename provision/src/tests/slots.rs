@@ -1,9 +1,9 @@
 //! Slots that refuse: the way through all slot plans ends, and what the job tells about it; and whether the machine booted.
 
 use http::Method;
-use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, RequestKind, SlotConfig};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, SlotConfig};
 
-use super::bench::Bench;
+use super::bench::{Bench, inserts};
 use super::*;
 use engine::Explanation;
 use model::{Artifact, GrantReads, Phase, Run};
@@ -17,11 +17,6 @@ fn says(status: u16, id: &str, message: &str) -> FaultEffect {
 
 fn slots(count: usize) -> Vec<SlotConfig> {
     (1..=count).map(|number| SlotConfig::cd(format!("CD{number}"))).collect()
-}
-
-fn inserts(bench: &Bench) -> usize {
-    let is_insert = |what: &JournalItem| matches!(what, JournalItem::Request { operation, .. } if *operation == RequestKind::Insert);
-    bench.sim_bmc.journal().iter().filter(|entry| is_insert(&entry.what)).count()
 }
 
 async fn explain(bench: &Bench, engine: &Engine, id: RunId) -> Explanation {
@@ -268,4 +263,39 @@ async fn a_host_that_goes_off_while_it_installs_is_noticed_once_and_explained() 
     engine.run_until_idle().await.unwrap();
     let waiting = explain(&bench, &engine, id).await;
     assert!(!waiting.summary.contains("the host is off since"), "{waiting:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_look_before_the_deadline_decides_what_the_failure_says() {
+    for (before, after) in [("On", "ForceOff"), ("ForceOff", "On")] {
+        let bench = Bench::new(|_| ()).await;
+        let engine = bench.plain_engine("one");
+        let id = bench.order(&engine).await;
+        engine.run_until_idle().await.unwrap();
+        let system = bench.sim_bmc.config().identity.system_id.clone();
+        let reset = format!("/redfish/v1/Systems/{system}/Actions/ComputerSystem.Reset");
+        let power =
+            async |how: &str| bench.send_as_operator(Method::POST, &reset, json!({ "ResetType": how })).await;
+        if before == "ForceOff" {
+            power(before).await;
+        }
+        // The looks at how the machine booted and at its power, up to a quarter of an hour before the deadline.
+        let deadline = bench.snapshot(id).await.run.deadline_at;
+        let (look, rest) = (Duration::from_secs(600), Duration::from_secs(900));
+        while deadline.since(bench.clock.now()) > rest + look {
+            bench.clock.advance(look);
+            engine.run_until_idle().await.unwrap();
+        }
+        let is_off = async || explain(&bench, &engine, id).await.summary.contains("the host is off since");
+        assert_eq!(is_off().await, before == "ForceOff");
+        power(after).await;
+        bench.clock.advance(deadline.since(bench.clock.now()).saturating_sub(Duration::from_secs(29)));
+        engine.run_until_idle().await.unwrap();
+        assert_eq!(is_off().await, after == "ForceOff", "seen half a minute before the deadline");
+        bench.clock.advance(Duration::from_secs(30));
+        engine.run_until_idle().await.unwrap();
+        let failure = bench.snapshot(id).await.run.failure.expect("the deadline has passed");
+        assert_eq!(failure.class, model::class::DEADLINE);
+        assert_eq!(failure.summary.contains("the host is off since"), after == "ForceOff", "{failure:#?}");
+    }
 }

@@ -39,7 +39,7 @@
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
 //!   ui_login   forms before and at the login          ui_servers   one server changed, deleted, released
-//!   ui_logs    filters and downloads of the logs       ui_webhooks   outgoing webhooks through their pages
+//!   ui_logs    filters and downloads of the logs      ui_webhooks   outgoing webhooks through their pages
 //!   workers    workers elsewhere: killed, stopped, late, refused    nats    events and wake-ups over NATS
 //!   documents  every command of the documents for operators
 //! ```

@@ -493,9 +493,9 @@ async fn killed_with_a_single_slot_the_end_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes, alone: its clock is fast; run by .ci/run at every tenth effect, by .ci/long at every one"]
+#[ignore = "minutes, alone: its clock is fast; run by .ci/run at every fifteenth effect, by .ci/long at every one"]
 async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
-    all_ends_are_the_same(late(), 8, 10).await;
+    all_ends_are_the_same(late(), 8, 15).await;
 }
 
 /// Describes a machine whose BMC restarts in a moment, by the clock of the controllers.

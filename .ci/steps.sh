@@ -66,8 +66,8 @@ at_exit() {
     end_step
     print_table
     [ "$status" -eq 0 ] || printf 'FAILED with %d in the step: %s\n' "$status" "${last:-none}"
-    # A job with a process group of its own ends with its children.
-    jobs -p | xargs -r -I '{}' sh -c 'kill -- -{} || kill {}' 2>/dev/null || true
+    # A job with a session of its own ends with all processes of it, whatever their process groups are.
+    jobs -p | xargs -r -I '{}' sh -c 'pkill -s {}; kill {}' 2>/dev/null || true
     "${undo[@]}"
     rm -rf "$work"
     exit "$status"

@@ -60,9 +60,18 @@ pub struct PowerRequest {
     /// The change is taken as done although the BMC does not show it: the power state it shows may be stale, or never right.
     #[serde(default)]
     pub unconfirmed: bool,
-    /// The slots whose media the BMC had dropped, with the time when each was inserted again. A slot may show it late.
+    /// The slots whose media the BMC had dropped and that were filled again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub reinserted: BTreeMap<String, Time>,
+    pub reinserted: BTreeMap<String, Reinserted>,
+}
+
+/// Media that were inserted again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reinserted {
+    /// When the insert was sent.
+    pub sent_at: Time,
+    /// The slot has shown them since. A slot may show them late.
+    pub shown: bool,
 }
 
 /// Returns whether the previous worker died in this step, between the intent and the result.

@@ -115,3 +115,46 @@ pub struct Batch {
     /// When the batch was created.
     pub created_at: Time,
 }
+
+impl Batch {
+    /// How many rounds its jobs take: the canaries first, then the others.
+    pub fn rounds(&self) -> u32 {
+        let canaries = self.canary.min(self.total);
+        let of = |jobs: u32| if jobs == 0 { 0 } else { rounds(jobs, self.max_parallel) };
+        of(canaries).saturating_add(of(self.total - canaries)).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rounds_of_a_batch_are_those_of_its_canaries_and_of_the_others() {
+        let batch = |total, canary, max_parallel| Batch {
+            id: BatchId::new(),
+            idempotency_key: None,
+            request_sha256: String::new(),
+            total,
+            max_parallel,
+            canary,
+            stop_after: None,
+            retry_of: None,
+            stop: None,
+            filled_at: None,
+            created_by: String::new(),
+            created_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        };
+        for (total, canary, at_once, rounds) in [
+            (100, 0, None, 1),
+            (100, 2, None, 2),
+            (100, 2, Some(2), 1 + 49),
+            (100, 3, Some(2), 2 + 49),
+            (2, 2, None, 1),
+            (2, 9, Some(1), 2),
+            (0, 0, None, 1),
+        ] {
+            assert_eq!(batch(total, canary, at_once).rounds(), rounds, "{total} {canary} {at_once:?}");
+        }
+    }
+}

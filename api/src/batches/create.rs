@@ -31,7 +31,7 @@ use super::super::openapi::types;
 use super::super::request_audit;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use access::auth::Principal;
-use model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time, rounds};
+use model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time};
 use provision::JobOrder;
 use recipe::{Delivery, Recipe};
 use store::CreatedBatch;
@@ -217,7 +217,7 @@ async fn create_chunk(
                 JobOrder {
                     batch: Some((batch.id, batch.max_parallel)),
                     canary: index < batch.canary as usize,
-                    rounds: rounds(batch.total, batch.max_parallel),
+                    rounds: batch.rounds(),
                     ..with_server_resources(order, resources)
                 }
             });

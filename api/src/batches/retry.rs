@@ -30,7 +30,7 @@ use super::create::{CHUNK, store, wrong_limits};
 use super::show::find;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use access::auth::Principal;
-use model::{Batch, BatchId, Idempotency, NewRun, RunId, Serial, rounds};
+use model::{Batch, BatchId, Idempotency, NewRun, RunId, Serial};
 use provision::JobOrder;
 use recipe::Delivery;
 use store::Created;
@@ -305,7 +305,7 @@ async fn order(
         Ok(order) => Ok(JobOrder {
             batch: Some((batch.id, batch.max_parallel)),
             canary: index < batch.canary as usize,
-            rounds: rounds(batch.total, batch.max_parallel),
+            rounds: batch.rounds(),
             ..order
         }),
         Err(why) => Err(ApiError::new(ErrorCode::ConflictInput, why.to_string())),

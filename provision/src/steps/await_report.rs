@@ -68,7 +68,7 @@ impl Step for AwaitReport {
             },
             // Woken without a report: the time of a look, or a restart of the controller.
             (Looked::NotDue, Some(_)) if self.is_due(context, &past, last_look) => {
-                let (events, seen) = self.observe(context, &mut past).await;
+                let (events, seen) = self.observe(context, &mut past, last_look).await;
                 effects.extend(seen);
                 events
             }
@@ -187,10 +187,16 @@ impl AwaitReport {
     }
 
     /// Looks at the machine. What has changed since the last look becomes an event, and nothing else follows.
-    async fn observe(&self, context: &StepContext, past: &mut BootLook) -> (Vec<NewEvent>, Option<Effect>) {
-        let last = past.observed_at.replace(context.now());
-        // A host that was off is looked at: what it read may have been before.
-        if past.off_since.is_none() && self.reads_media(context, last).await {
+    async fn observe(
+        &self,
+        context: &StepContext,
+        past: &mut BootLook,
+        last_look: Time,
+    ) -> (Vec<NewEvent>, Option<Effect>) {
+        let now = context.now();
+        let last = past.observed_at.replace(now);
+        // A host that was off is looked at: what it read may have been before. The last look is always one at its power.
+        if past.off_since.is_none() && now < last_look && self.reads_media(context, last).await {
             return (Vec::new(), None);
         }
         let before = (past.off_since, past.media_lost);

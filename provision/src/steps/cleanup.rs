@@ -115,8 +115,9 @@ fn insert_may_appear(context: &StepContext, uri: &str, lag: Duration) -> bool {
     let reinsert = context
         .snapshot
         .records_of(names::POWER_ON)
-        .filter_map(|record| PowerRequest::deserialize(&record.output).ok()?.reinserted.into_values().max())
-        .any(recently);
+        .filter_map(|record| PowerRequest::deserialize(&record.output).ok())
+        .flat_map(|request| request.reinserted.into_values())
+        .any(|media| !media.shown && recently(media.sent_at));
     reinsert
         || inserts(&context.snapshot).any(|(confirmed, inserted)| {
             let unconfirmed = !confirmed && !inserted.refused;

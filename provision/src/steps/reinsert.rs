@@ -19,7 +19,7 @@ use super::super::outputs::{Built, Discovered, Validated};
 use super::super::second_way;
 use super::mount::SlotImage;
 use super::names;
-use bmc::power::PowerRequest;
+use bmc::power::{PowerRequest, Reinserted};
 use bmc::{ConnectedBmc, boot, from_redfish, lease_lost, output_of, wait_for_bmc, waits};
 use engine::{StepContext, StepError};
 use model::{NewEvent, StepName};
@@ -54,7 +54,8 @@ pub(super) async fn before_power_on(
         }
     }
     let inserted = insert(step, context, (connected, found), request, &shown).await?;
-    if !inserted.is_empty() || sent_before {
+    // A BMC that drops media may drop the override too, and a slot that was filled by an earlier call shows them only now.
+    if !request.reinserted.is_empty() || sent_before {
         let from = (&found.discovery, found.boot_slot.as_str());
         let detail = "the one-time boot was set again; a read does not show it yet";
         let second = second_way::of(&context.snapshot).map(|second| second.second);
@@ -119,24 +120,32 @@ async fn insert(
         std::iter::once(SlotImage::to_boot(&validated, found)).chain(SlotImage::of_task(&built, found));
     let mut events = Vec::new();
     for image in images {
-        let Some(slot) = shown.iter().find(|slot| slot.uri == image.slot && slot.is_empty()) else {
-            continue;
-        };
-        let url = image.url(step, context, connected, found)?;
+        let Some(slot) = shown.iter().find(|slot| slot.uri == image.slot) else { continue };
+        let earlier =
+            request.reinserted.get(&slot.uri).filter(|media| !media.shown).map(|media| media.sent_at);
         let lag = connected.bmc.profile().read_back_lag;
-        let is_under_way =
-            request.reinserted.get(&slot.uri).is_some_and(|sent| context.now().since(*sent) < lag);
-        let confirmed = match is_under_way {
-            true => false,
-            false => {
+        let is_shown = match (slot.is_empty(), earlier) {
+            (false, None) => continue,
+            (false, Some(_)) => true,
+            (true, Some(sent)) if context.now().since(sent) < lag => false,
+            (true, _) => {
+                let url = image.url(step, context, connected, found)?;
+                let media = Reinserted { sent_at: context.now(), shown: false };
                 // Cleanup must know that a slot which shows no image may show this one later.
-                request.reinserted.insert(slot.uri.clone(), context.now());
+                request.reinserted.insert(slot.uri.clone(), media);
                 context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;
-                let inserted = connected.bmc.insert(&slot.uri, &url, InsertOptions::default()).await;
-                inserted.map_err(|error| from_redfish(step, &error))?.confirmed
+                match connected.bmc.insert(&slot.uri, &url, InsertOptions::default()).await {
+                    Ok(inserted) => inserted.confirmed,
+                    Err(error) => {
+                        if !error.maybe_applied() {
+                            request.reinserted.remove(&slot.uri);
+                        }
+                        return Err(from_redfish(step, &error));
+                    }
+                }
             }
         };
-        if !confirmed {
+        if !is_shown {
             let detail =
                 format!("slot {} lost the {} and does not show it inserted again yet", slot.id, image.what);
             // A worker may have died before it sent the insert: there is time for another one.
@@ -144,7 +153,11 @@ async fn insert(
             return Err(StepError::wait(wait));
         }
         let message = format!("slot {} had lost the {}; inserted again and read back", slot.id, image.what);
-        events.push(NewEvent::warn("redfish.media-reinserted", message));
+        events.push((slot.uri.clone(), NewEvent::warn("redfish.media-reinserted", message)));
     }
-    Ok(events)
+    // A call that waits for another slot leaves no event, so the next one says it of both.
+    for (uri, _) in &events {
+        request.reinserted.entry(uri.clone()).and_modify(|media| media.shown = true);
+    }
+    Ok(events.into_iter().map(|(_, event)| event).collect())
 }

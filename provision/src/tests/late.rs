@@ -64,10 +64,14 @@ async fn an_image_that_was_lost_and_is_shown_late_is_inserted_again_once() {
     for slot in bench.sim_bmc.snapshot().slots {
         bench.eject(&slot.id).await;
     }
+    // As after a restart of the BMC.
+    let system = format!("/redfish/v1/Systems/{}", bench.sim_bmc.config().identity.system_id);
+    let none = json!({ "Boot": { "BootSourceOverrideEnabled": "Disabled" } });
+    bench.send_as_operator(Method::PATCH, &system, none).await;
     bench.clock.advance(Duration::from_secs(10));
     engine.run_until_idle().await.unwrap();
     for inserted in [3, 4] {
-        for _ in 0..3 {
+        for _ in 0..2 {
             assert_eq!(wait().await, at("redfish.power-on", "mount"), "{:#?}", bench.events(id).await);
             assert_eq!(inserts(&bench), inserted, "{:#?}", bench.events(id).await);
             poll().await;
@@ -77,6 +81,11 @@ async fn an_image_that_was_lost_and_is_shown_late_is_inserted_again_once() {
     }
     assert_eq!(wait().await, at("webhook.wait", "report"), "{:#?}", bench.events(id).await);
     assert_eq!(inserts(&bench), 4);
+    let events = bench.events(id).await;
+    let again = events.iter().filter(|event| event.contains("inserted again and read back")).count();
+    assert_eq!(again, 2, "{events:#?}");
+    let machine = bench.sim_bmc.snapshot();
+    assert_eq!(machine.boots_from_media, 1, "the one-time boot was set again: {machine:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -203,6 +203,7 @@ impl OverviewView {
         let number: usize = all.iter().map(Vec::len).sum();
         let needs_sub = match number as u64 {
             0 => "nothing does now".to_owned(),
+            causes if jobs == 0 => words::count(causes, "cause", "causes"),
             causes => {
                 format!("{}, {}", words::count(jobs, "job", "jobs"), words::count(causes, "cause", "causes"))
             }

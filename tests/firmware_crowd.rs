@@ -152,9 +152,10 @@ async fn crowd(vendor: &str, servers: usize) -> (Held, Held) {
     (idle, peak)
 }
 
-/// The memory by which the process may grow: what every run costs, and connections and buffers for each BMC.
+/// The memory by which the process may grow: what every run costs, and connections and buffers for each BMC. A copy for each BMC would be
+/// 64 MB for each.
 fn most_growth(servers: usize) -> u64 {
-    50_000_000 + 2_000_000 * servers as u64
+    100_000_000 + 2_000_000 * servers as u64
 }
 
 /// Judges one file of an image for each BMC, and no copy in memory.

@@ -52,8 +52,13 @@ async fn power_that_is_lost_in_the_middle_of_a_flash_is_a_failure_in_words_and_a
     let summary = failure["summary"].as_str().unwrap();
     assert!(summary.contains("lost the task"), "{summary}");
     assert_eq!((bmc.snapshot().images, bmc.snapshot().power), (1, Power::On), "{log}");
-    assert_eq!(installed(&scene).await["outcome"], "succeeded");
-    assert_eq!((version(&bmc, "bios").as_str(), bmc.snapshot().images), (NEW, 2));
+    // The BMC flashes in real time, while the clock of the controller skips what it waits for.
+    let patient = json!({ "quirks": { "update_timeout_s": 4 * 3600 } });
+    scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &patient).await.expect(200);
+    let second = installed(&scene).await;
+    let log = crate::firmware_install::log(&scene, &second).await;
+    assert_eq!(second["outcome"], "succeeded", "{log}");
+    assert_eq!((version(&bmc, "bios").as_str(), bmc.snapshot().images), (NEW, 2), "{log}");
     scene.end().await;
 }
 

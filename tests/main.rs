@@ -33,7 +33,7 @@
 //!   delivery   OS images on media, results by reads of them
 //!   rescue     sessions of `rescue.target`
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
-//!   firmware_away   firmware on BMCs that are away, change, or never end
+//!   firmware_away   firmware on BMCs that are away, change, or never end    firmware_start   starts whose response is lost
 //!   firmware_drift   drift from sets, history of a server, previews of viewers
 //!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
@@ -75,6 +75,7 @@ mod firmware_crowd;
 mod firmware_drift;
 mod firmware_install;
 mod firmware_restart;
+mod firmware_start;
 mod firmware_url;
 mod fleet;
 mod guards;

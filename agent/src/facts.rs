@@ -285,9 +285,20 @@ fn names_on_bus(device: &Path) -> Vec<String> {
         return vec![format!("pci-{pci}"), format!("virtio-pci-{pci}")];
     }
     let [_, channel, target, lun] = hctl[..] else { return Vec::new() };
-    let usb = rest.iter().rev().find(|part| part.contains(':') && part.contains('-') && !is_hctl(part));
+    // The interface of a USB device is 2-1:1.0. Parts of SAS (end_device-0:3) and Fibre Channel (rport-0:0-1) have both signs too.
+    let is_interface = |part: &&&str| {
+        part.starts_with(|first: char| first.is_ascii_digit()) && part.contains('-') && part.contains(':')
+    };
+    let usb = rest.iter().rev().find(is_interface);
     if let Some(interface) = usb.and_then(|part| part.split_once('-')).map(|(_, port)| port) {
         return vec![format!("pci-{pci}-usb-0:{interface}-scsi-0:{channel}:{target}:{lun}")];
+    }
+    // The numbers of these hosts and targets follow the order of discovery: a name made of them may be another disk's at the next start.
+    if let Some(port) = rest.iter().find(|part| part.starts_with("rport-")) {
+        let folder = device.ancestors().find(|folder| folder.ends_with(port));
+        let name =
+            folder.and_then(|folder| text(&folder.join("fc_remote_ports").join(port).join("port_name")));
+        return name.map(|name| format!("pci-{pci}-fc-{name}-lun-{lun}")).into_iter().collect();
     }
     if rest.iter().any(|part| part.starts_with("end_device-")) {
         let address = device.ancestors().find_map(|folder| text(&folder.join("sas_address")));
@@ -410,6 +421,28 @@ mod tests {
             DiskFacts { vendor: Some("ATA".to_owned()), ..disk.clone() }.takes_ata_commands()
         };
         assert!(ata(&disks[0]) && !ata(&disks[1]) && !disks[0].takes_ata_commands());
+    }
+
+    #[test]
+    fn disks_of_sas_and_fibre_channel_have_names_by_their_addresses_and_none_by_the_order_of_discovery() {
+        let sys = FakeSys::default();
+        let sas = "pci0000:00/0000:03:00.0/host0/port-0:0/end_device-0:3/target0:0:3/0:0:3:0";
+        sys.disk("sda", sas, 10, &[]);
+        let expander = "pci0000:00/0000:03:00.0/host0/port-0:1/expander-0:0/port-0:0:1/end_device-0:0:1/target0:0:4/0:0:4:0";
+        sys.disk("sdb", expander, 10, &[]);
+        sys.file(&format!("devices/{expander}/sas_address"), "0x5000c500a1b2c3d5");
+        let fibre = "pci0000:00/0000:04:00.0/host1/rport-1:0-2/target1:0:0/1:0:0:5";
+        sys.disk("sdc", fibre, 10, &[]);
+        sys.file(
+            "devices/pci0000:00/0000:04:00.0/host1/rport-1:0-2/fc_remote_ports/rport-1:0-2/port_name",
+            "0x50060e8010000001",
+        );
+        let disks = read_disks(sys.path());
+        assert_eq!(disks[0].by_path, [] as [&str; 0], "no address is known");
+        assert_eq!(disks[1].by_path, ["pci-0000:03:00.0-sas-0x5000c500a1b2c3d5-lun-0"]);
+        assert_eq!(disks[2].by_path, ["pci-0000:04:00.0-fc-0x50060e8010000001-lun-5"]);
+        let sata = DiskFacts { vendor: Some("ATA".to_owned()), ..disks[1].clone() };
+        assert!(sata.takes_ata_commands(), "a SATA drive behind a SAS controller is no USB drive");
     }
 
     #[test]

@@ -419,10 +419,12 @@ impl<'run> Reporter<'run> {
                 }
             };
             self.log.line(UNIT, format!("{reason}; the report is repeated"));
+            // Whatever a proxy asks for: the wait before the first write has its whole time.
+            let wait = wait.min(LONGEST_PAUSE);
             if limit.is_some_and(|limit| self.clock.elapsed().saturating_sub(begun) + wait > limit) {
                 return Err(Unacknowledged::GaveUp(reason));
             }
-            self.clock.sleep(wait.min(LONGEST_PAUSE));
+            self.clock.sleep(wait);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -90,9 +90,9 @@ impl Absence {
 }
 
 impl Absent {
-    /// The BMC responds again.
-    pub(super) fn over(&mut self) {
-        *self = Self::default();
+    /// The BMC responds again. Returns whether it was away.
+    pub(super) fn over(&mut self) -> bool {
+        std::mem::take(self) != Self::default()
     }
 
     /// The report of a step that met an absent BMC, which may be away for `limit`. `output` makes the output of the step with this

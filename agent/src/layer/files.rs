@@ -12,7 +12,10 @@ use std::{
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
-use super::tree::{LayerTree, is_folder};
+use super::tree::{LayerTree, Place, is_folder};
+
+/// The name of a file that is written, until it is whole.
+const PART: &[u8] = b".shoal-part";
 
 impl LayerTree {
     /// Opens a regular file for reading.
@@ -78,14 +81,18 @@ impl LayerTree {
         if place.stat()?.as_ref().is_some_and(is_folder) {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, format!("{path} is a directory")));
         }
-        place.clear()?;
-        let mut file = place.create_file()?;
+        // Under another name until it is whole: after a loss of power a file has its old content or its new one.
+        let part = Place { folder: place.folder.try_clone()?, name: PART };
+        part.clear()?;
+        let mut file = part.create_file()?;
         io::copy(from, &mut file)?;
         file.flush()?;
         if let Some(mode) = mode {
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         }
-        file.sync_all()
+        file.sync_all()?;
+        rustix::fs::renameat(&part.folder, part.os_name(), &place.folder, place.os_name())?;
+        Ok(())
     }
 
     /// Opens a directory and creates what is missing of it.

@@ -168,19 +168,17 @@ pub(super) fn words_of(tree: &LayerTree) -> String {
     texts::command_line(&String::from_utf8_lossy(&bytes))
 }
 
-/// Returns the kernels in `/boot`. Kernels that the image keeps beside their modules are copied there first.
+/// Returns the kernels in `/boot`. Kernels that the image keeps beside their modules are copied there first. A run that continues after a
+/// loss of power copies what is missing: a kernel is there only whole, and after its initramfs.
 pub(super) fn kernels_of(tree: &LayerTree) -> Result<Vec<KernelFiles>, String> {
-    let found = texts::kernels(&tree.list("boot"));
-    if !found.is_empty() {
-        return Ok(found);
-    }
     for version in tree.list("usr/lib/modules") {
         let folder = format!("usr/lib/modules/{version}");
-        if tree.has_file(&format!("{folder}/vmlinuz")) {
-            copy(tree, &format!("{folder}/vmlinuz"), &format!("boot/vmlinuz-{version}"))?;
+        let kernel = format!("boot/vmlinuz-{version}");
+        if tree.has_file(&format!("{folder}/vmlinuz")) && !tree.has_file(&kernel) {
             if tree.has_file(&format!("{folder}/initramfs.img")) {
                 copy(tree, &format!("{folder}/initramfs.img"), &format!("boot/initramfs-{version}.img"))?;
             }
+            copy(tree, &format!("{folder}/vmlinuz"), &kernel)?;
         }
     }
     match texts::kernels(&tree.list("boot")) {

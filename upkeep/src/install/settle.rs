@@ -63,6 +63,8 @@ struct Open {
     unseen_until: Time,
     /// Whether this run has powered the host on after the image was sent.
     restarted: bool,
+    /// Whether this run has requested the restart of the BMC that the update needs.
+    bmc_restarted: bool,
     component: String,
     /// How long an update may take.
     limit: Duration,
@@ -194,7 +196,11 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
         UpdateState::Running { percent: Some(percent) } => {
             Seen::Runs(format!("the BMC flashes {component}, {percent} %; it is let finish"))
         }
-        state if state == UpdateState::Gone || (open.restarted && state == UpdateState::NeedsHostRestart) => {
+        state
+            if state == UpdateState::Gone
+                || (open.restarted && state == UpdateState::NeedsHostRestart)
+                || (open.bmc_restarted && state == UpdateState::NeedsBmcRestart) =>
+        {
             let current = Current::of_key(STEP, context, component)?;
             let serial = input(STEP, context)?.server;
             let shown = match component::shown(bmc, &serial, &current.item, current.target()).await {
@@ -205,6 +211,9 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
                 true => Seen::Ended(UpdateState::Gone),
                 false if state == UpdateState::Gone => Seen::Unseen(format!(
                     "the BMC shows no task for the update of {component} and not the new version: it may flash it"
+                )),
+                false if state == UpdateState::NeedsBmcRestart => Seen::Unseen(format!(
+                    "the BMC was restarted for the update of {component} and does not show the new version: it may flash it"
                 )),
                 false => Seen::Unseen(format!(
                     "the host was restarted for the update of {component} and its BMC does not show the new version: it may \
@@ -258,8 +267,9 @@ fn open(context: &StepContext) -> Option<Open> {
     let watched = record(context, names::FW_WATCH, &upload.key)
         .and_then(|record| Watched::deserialize(&record.output).ok());
     let limit = Duration::from_secs(stored.limit_s);
+    let bmc_restarted = watched.as_ref().is_some_and(Watched::has_restarted_bmc);
     let handle = match watched {
-        Some(watched) => watched.handle,
+        Some(watched) => watched.into_handle(),
         None => stored.handle.or_else(|| stored.prepared.map(|prepared| prepared.handle()))?,
     };
     let ending_since = context.record.started_at;
@@ -274,6 +284,7 @@ fn open(context: &StepContext) -> Option<Open> {
     let unseen_until = restarted_at.map_or(unseen_until, |at| unseen_until.max(at.plus(limit)));
     Some(Open {
         restarted: restarted_at.is_some(),
+        bmc_restarted,
         handle,
         // An image that is still read has not been accepted: the update may take its whole time from the end of the run on.
         until: match stored.accepted_at {

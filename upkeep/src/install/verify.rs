@@ -49,6 +49,8 @@ struct Verified {
     version: Option<String>,
     /// When the update was last seen running.
     running_at: Option<Time>,
+    /// When the BMC was back after an absence: the time before it is none in which it could show the version.
+    back_at: Option<Time>,
     absent: Absent,
 }
 
@@ -84,7 +86,9 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
                 .await;
         }
     };
-    verified.absent.over();
+    if verified.absent.over() {
+        verified.back_at = Some(context.now());
+    }
     verified.version = seen.version.as_ref().map(ToString::to_string);
     if current.is_target(seen.version.as_ref()) {
         verified.good += 1;
@@ -181,6 +185,7 @@ fn not_yet(
         .into_iter()
         .filter_map(|step| record(context, step, &context.record.key)?.ended_at)
         .chain(verified.running_at)
+        .chain(verified.back_at)
         .max();
     let since = now.since(ended.unwrap_or(context.record.started_at));
     let installed = verified.version.clone().unwrap_or_else(|| "no version".to_owned());

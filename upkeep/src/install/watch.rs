@@ -29,6 +29,10 @@ use model::mutant::{self, Mutant};
 use model::{NewEvent, StepName, Time};
 
 const STEP: &StepName = names::FW_WATCH;
+/// The time in which a BMC that has received the second request shows its task.
+const START_SHOWN: Duration = Duration::from_secs(60);
+/// How often the second request is sent at most.
+const MAX_STARTS: u32 = 2;
 /// The longest delay between two polls that a BMC can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// How long a BMC may take to begin a restart.
@@ -64,8 +68,14 @@ pub(super) struct Watched {
     percent: Option<u8>,
     /// The progress of the last event.
     logged: u8,
-    /// The second request may have been sent.
+    /// The second request may have been sent, and its task is not known.
     starting: bool,
+    /// When it was sent last; stored before it is sent.
+    #[serde(default)]
+    started_at: Option<Time>,
+    /// How often it was sent.
+    #[serde(default)]
+    starts: u32,
     /// The restart of the BMC that the update needs.
     bmc_restart: BmcRestart,
     absent: Absent,
@@ -104,9 +114,22 @@ impl Watched {
             percent: None,
             logged: 0,
             starting: false,
+            started_at: None,
+            starts: 0,
             bmc_restart: BmcRestart::default(),
             absent: Absent::default(),
         })
+    }
+
+    /// The handle of what the BMC may do now. Once the second request may have arrived, the uploaded image may be flashed without a
+    /// task that is known: the version decides.
+    pub(super) fn into_handle(self) -> UpdateHandle {
+        if self.starting { self.handle.after_start() } else { self.handle }
+    }
+
+    /// Whether the restart of the BMC that the update needs was requested.
+    pub(super) fn has_restarted_bmc(&self) -> bool {
+        self.bmc_restart.sent_at.is_some()
     }
 
     /// Whether the update has taken longer than an update may take.
@@ -317,42 +340,62 @@ fn absent_or_error(error: RedfishError) -> Seen {
     Ok(Err(Absence::of(STEP, Look::of(error))?))
 }
 
-/// Sends the request that starts an uploaded image, once: after a crash its task is looked for first.
+/// Sends the request that starts an uploaded image. Without a clear response its task is looked for; a BMC that shows none after
+/// [`START_SHOWN`] gets the request once more, and then the version decides.
 async fn start_uploaded(context: &StepContext, current: &Current, bmc: &Bmc, watched: &mut Watched) -> Seen {
+    let queued =
+        || UpdatePoll { state: UpdateState::Queued, messages: Vec::new(), retry_after: None, found: None };
     if watched.starting {
         let sent = watched.handle.after_start();
         let found = match bmc.find_update(&sent).await {
             Ok(found) => found,
             Err(error) => return absent_or_error(error),
         };
-        if let Some(found) = found {
-            watched.handle = found;
-            watched.starting = false;
-            let poll = UpdatePoll {
-                state: UpdateState::Queued,
-                messages: Vec::new(),
-                retry_after: None,
-                found: None,
-            };
-            return Ok(Ok(go_on(context, current, watched, &poll)));
+        let is_early = watched.started_at.is_some_and(|at| context.now().since(at) < START_SHOWN);
+        match found {
+            Some(found) => watched.handle = found,
+            None if is_early => return Ok(Ok(go_on(context, current, watched, &queued()))),
+            None if watched.starts >= MAX_STARTS => watched.handle = sent,
+            None => return send_start(context, current, bmc, watched, &queued()).await,
         }
+        watched.starting = false;
+        return Ok(Ok(go_on(context, current, watched, &queued())));
     }
+    send_start(context, current, bmc, watched, &queued()).await
+}
+
+/// Sends the second request. The record of it is durable before.
+async fn send_start(
+    context: &StepContext,
+    current: &Current,
+    bmc: &Bmc,
+    watched: &mut Watched,
+    queued: &UpdatePoll,
+) -> Seen {
+    let is_repeat = watched.starting;
     watched.starting = true;
+    watched.started_at = Some(context.now());
+    watched.starts += 1;
     context.checkpoint(json!(watched)).await.map_err(|_lost| lease_lost(STEP))?;
     match bmc.start_uploaded(&watched.handle).await {
         Ok(UpdateStart::Accepted(handle)) => {
             watched.handle = handle;
             watched.starting = false;
         }
-        // The next look finds its task, or sends the request again: it starts the image that the BMC has.
         Ok(UpdateStart::MaybeAccepted { .. }) => {}
+        // The first request has arrived: no image waits for its start any more.
+        Err(error) if is_repeat && !error.is_transient() => {
+            watched.handle = watched.handle.after_start();
+            watched.starting = false;
+        }
         Err(error) => {
+            if !is_repeat && !error.maybe_applied() {
+                (watched.starting, watched.started_at, watched.starts) = (false, None, 0);
+            }
             return Err(from_redfish_change(STEP, &error).with_output(json!(watched)));
         }
     }
-    let poll =
-        UpdatePoll { state: UpdateState::Queued, messages: Vec::new(), retry_after: None, found: None };
-    Ok(Ok(go_on(context, current, watched, &poll)))
+    Ok(Ok(go_on(context, current, watched, queued)))
 }
 
 /// Restarts the BMC, because the update continues with its restart.

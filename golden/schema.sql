@@ -214,7 +214,7 @@ CREATE TABLE jobs (
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled'))
 ) STRICT;
 
-CREATE TABLE lock_turns (
+CREATE TABLE lock_served (
     resource  TEXT NOT NULL,
     batch     TEXT NOT NULL, -- as in locks
     served_at TEXT NOT NULL,

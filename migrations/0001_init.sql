@@ -296,7 +296,7 @@ CREATE INDEX idx_locks_queue ON locks (resource, held, batch, rank, root);
 CREATE INDEX idx_locks_root ON locks (root);
 
 -- When a batch got the last place of a resource that it has released, while others wait for the resource.
-CREATE TABLE lock_turns (
+CREATE TABLE lock_served (
     resource  TEXT NOT NULL,
     batch     TEXT NOT NULL, -- as in locks
     served_at TEXT NOT NULL,

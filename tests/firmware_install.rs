@@ -404,7 +404,7 @@ async fn a_cancel_while_the_bmc_flashes_is_accepted_and_lets_the_update_finish()
     let id = order(&scene, json!({ "firmware_set": "all", "allow_downgrade": true })).await;
     scene.wait_skipping(&id, "the flash", |job| job["wait"]["reason"] == "flashing").await;
     let why = scene.admin.explain(&id).await;
-    assert!(why["summary"].as_str().unwrap().contains("flashes bmc 99.1"), "{why}");
+    assert!(why["summary"].as_str().unwrap().contains("has been flashing bmc 99.1"), "{why}");
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.wait_skipping(&id, "the end of the flash", |job| waits_for_the_end(job, "it is let finish")).await;
     let bmc = scene.bmc(SERIAL).clone();
@@ -571,6 +571,13 @@ async fn the_plan_is_shown_before_anything_runs_and_the_fitting_set_is_found() {
         .map(|item| (item["component"].as_str().unwrap(), item["decision"].as_str().unwrap()))
         .collect();
     assert_eq!(plan, [("bmc", "refuse"), ("bios", "install"), ("cpld", "skip")], "{preview:#}");
+    let bios = &preview["plan"][1];
+    assert!(bios["now"].as_str().unwrap().contains("v1.45") && bios["reason"].is_string(), "{bios:#}");
+    assert_eq!(
+        (&bios["then"], &bios["size"], &bios["restart"]),
+        (&json!(NEW), &json!(SIZE), &json!("host")),
+        "{bios:#}"
+    );
     assert_eq!(scene.bmc(SERIAL).mutations(), []);
     let fitting = json!({ "kind": "firmwareInstall", "parameters": { "allow_downgrade": true } });
     let found = scene.admin.post(&place("condition?dry_run=true"), &fitting).await.expect(200);

@@ -73,6 +73,7 @@ mod firmware;
 mod firmware_away;
 mod firmware_crowd;
 mod firmware_drift;
+mod firmware_held;
 mod firmware_install;
 mod firmware_restart;
 mod firmware_start;

@@ -158,6 +158,7 @@ async fn a_user_signal_writes_the_state_to_the_log_whatever_the_filter() {
     let mut data = DataDir::new().with("LOG_LEVEL", "error");
     let controller = data.serve().await;
     controller.signal(Signal::USR1);
+    controller.signal(Signal::USR2);
     let log = logged(&data, "state of the controller").await;
     let line = log.lines().find(|line| line.contains("state of the controller")).unwrap();
     let state: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -167,6 +168,23 @@ async fn a_user_signal_writes_the_state_to_the_log_whatever_the_filter() {
         (&state["queued"], &state["active_runs"], &state["drained"]),
         (&json!(0), &json!(0), &json!(false))
     );
+    assert!(controller.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_removes_the_pins_of_jobs_that_it_does_not_know_or_that_have_ended() {
+    let mut data = DataDir::new();
+    assert!(data.serve().await.terminate().await.success());
+    let registry =
+        registry::Registry::open(registry::Config::new(data.path().join("data/oci"))).await.unwrap();
+    let name: registry::RepositoryName = "os/debian".parse().unwrap();
+    let digest = registry.put_blob(&name, b"x".to_vec().into()).await.unwrap();
+    for owner in ["job 01890a5d-ac96-774b-bcce-b302099a8057", "job 7", "kept by hand"] {
+        registry.pin(&name, &digest, &owner.parse().unwrap()).await.unwrap();
+    }
+    drop(registry);
+    let controller = data.serve().await;
+    assert_eq!(controller.admin.get("/api/v1/registry").await.expect(200)["pins"], 1);
     assert!(controller.terminate().await.success());
 }
 

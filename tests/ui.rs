@@ -310,7 +310,7 @@ async fn a_role_sees_and_does_what_it_may() {
     assert_eq!(probed.leads_to(), "/ui/servers/UI-1?done=probed");
     let card = scene.admin.get("/api/v1/servers/UI-1/card").await.expect(200);
     assert!(card["card"]["slots"].is_array() && card["probed_at"].is_string(), "{card}");
-    assert!(olga.get("/ui/servers/UI-1").await.html.contains("looked at"));
+    assert!(olga.get("/ui/servers/UI-1").await.html.contains("probed"));
     let begun = olga.post("/ui/servers/UI-1/maintenance", &[("csrf", &proof), ("reason", "rack")]).await;
     assert_eq!(begun.leads_to(), "/ui/servers/UI-1?done=maintenance");
     assert!(olga.get("/ui/servers/UI-1").await.html.contains("maintenance by olga"));

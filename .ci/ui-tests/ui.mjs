@@ -158,7 +158,7 @@ async function main() {
     await page.getByLabel('BMC password').fill('a-password-of-the-test');
     await page.getByRole('button', { name: 'Add the server' }).click();
     await page.getByRole('heading', { name: /UI-0001/ }).waitFor();
-    await page.getByRole('button', { name: 'Look at the BMC' }).click();
+    await page.getByRole('button', { name: 'Probe the BMC' }).click();
     await page.getByText('The BMC was read just now').waitFor();
     check(await page.locator('.slot').count() > 0, 'the card shows the slots');
     await sound(page, 'server');

@@ -1,4 +1,4 @@
-//! Who may do what: the callers of the controller, their credentials and roles, and the actions that the audit log records.
+//! The callers of the controller: their credentials, their roles, and the actions that the audit log records.
 //!
 //! ```text
 //!   connection ── tls ──> client certificate ─┐

@@ -1,4 +1,4 @@
-//! Where a request of a browser comes from: a page of this controller, or of another site.
+//! The origin of a request of a browser: a page of this controller, or of another site.
 //!
 //! ```text
 //!   Sec-Fetch-Site sent ──> same-origin only              (every current browser sends it; a page cannot change it)

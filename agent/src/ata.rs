@@ -17,7 +17,7 @@
 
 #![allow(unsafe_code)] // One ioctl; its proof is beside it.
 
-use std::{ffi::c_void, fs::File, io, marker::PhantomData, os::fd::AsFd, time::Duration};
+use std::{cell::Cell, ffi::c_void, fs::File, io, marker::PhantomData, os::fd::AsFd, time::Duration};
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 
@@ -122,11 +122,22 @@ fn limit(word: u16) -> Duration {
 
 /// An ATA disk that erases itself.
 pub struct AtaDisk<'port> {
-    /// The disk.
-    pub port: &'port dyn AtaPort,
+    port: &'port dyn AtaPort,
+    /// Whether this run has set a password.
+    has_set: Cell<bool>,
 }
 
-impl AtaDisk<'_> {
+impl<'port> AtaDisk<'port> {
+    /// Creates a disk that takes its commands from `port`.
+    pub fn new(port: &'port dyn AtaPort) -> Self {
+        Self { port, has_set: Cell::new(false) }
+    }
+
+    /// Whether the disk has a password, as far as it says.
+    fn is_enabled(&self) -> bool {
+        self.security().map(|security| security.is_enabled).unwrap_or(true)
+    }
+
     fn security(&self) -> io::Result<Security> {
         let mut identify = [0; SECTOR];
         self.port.send(IDENTIFY, Data::In(&mut identify), SHORT)?;
@@ -186,21 +197,35 @@ impl OwnErase for AtaDisk<'_> {
             EraseMethod::AtaSecureErase => (false, security.normal_limit),
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
+        // A command whose end is not seen may have been carried out.
+        self.has_set.set(true);
         self.with_password(SET_PASSWORD, false, SHORT)?;
         let erased = self.erase_unit(is_enhanced, limit);
         // The erase removes the password. After a failure it is removed here, or the disk would be locked when it loses power.
-        let is_enabled = self.security().map(|security| security.is_enabled).unwrap_or(true);
-        if is_enabled && let Err(source) = self.with_password(DISABLE_PASSWORD, false, SHORT) {
-            let why = erased.err().map_or_else(String::new, |source| format!("{source}; "));
-            return Err(io::Error::other(format!(
-                "{why}the disk keeps the password \"{}\": {source}",
-                String::from_utf8_lossy(PASSWORD)
-            )));
-        }
+        let is_enabled = self.is_enabled();
+        let removed = self.finish();
         match erased {
             Ok(()) if is_enabled => Err(io::Error::other("the disk kept its password, so it did not erase")),
-            other => other,
+            Ok(()) => Ok(()),
+            Err(source) => Err(match removed {
+                Ok(()) => source,
+                Err(kept) => io::Error::other(format!("{source}; {kept}")),
+            }),
         }
+    }
+
+    /// Removes the password of this run from a disk that still has it.
+    fn finish(&self) -> Result<(), String> {
+        if !self.has_set.get() || !self.is_enabled() {
+            return Ok(());
+        }
+        self.with_password(DISABLE_PASSWORD, false, SHORT).map_err(|source| {
+            let password = String::from_utf8_lossy(PASSWORD);
+            format!(
+                "the disk keeps the password \"{password}\" and locks itself when it loses power; remove it with \
+                 `hdparm --security-disable {password} DEVICE` ({source})"
+            )
+        })
     }
 }
 

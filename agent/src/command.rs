@@ -26,7 +26,7 @@ use crate::http::HttpClient;
 use crate::init;
 use crate::inventory;
 use crate::linux::{LinuxHost, enter_root};
-use crate::log::Log;
+use crate::log::{self, Log};
 use crate::medium::open_medium;
 use crate::modules::{self, Loader, ModuleIndex, RunningKernel};
 use crate::outcome::Outcome;
@@ -87,15 +87,18 @@ pub fn main() -> ExitCode {
             return ExitCode::from(WRONG_ARGUMENTS);
         }
     };
-    let log = Log::new(vec![Box::new(io::stderr())]);
-    match install(&arguments, &log) {
+    let (sink, drain) = log::detached(io::stderr());
+    let log = Log::new(vec![sink]);
+    let code = match install(&arguments, &log) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(reason) => {
             log.line(unit::DISPATCHER, reason);
             ExitCode::from(NO_TASK)
         }
-    }
+    };
+    drain.wait();
+    code
 }
 
 fn arguments(mut given: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {

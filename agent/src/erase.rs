@@ -9,15 +9,16 @@
 //! |---|---|---|---|
 //! | `nvme-format-crypto` | the drive replaces the key of its encryption | purge | not be what they were |
 //! | `nvme-format` | the drive erases all user data | purge | not be what they were |
-//! | `ata-secure-erase-enhanced` | the drive overwrites all user data, replaced sectors too | purge | not be what they were |
-//! | `ata-secure-erase` | the drive erases all user data | purge | not be what they were |
+//! | `ata-secure-erase-enhanced` | the drive overwrites all user data, replaced sectors too | purge of platters, else clear | not be what they were |
+//! | `ata-secure-erase` | the drive erases all user data | clear | not be what they were |
 //! | `discard` | the drive unmaps all sectors and returns zeros | clear | be zeros |
 //! | `overwrite` | zeros are written to all sectors | clear | be zeros |
 //!
 //! What cannot be proven by reading is said in the result: sectors that the drive has replaced, and spare cells of flash, are not
 //! readable; that they are erased is the word of the drive, and no method but a format meets them.
 //!
-//! Invariant: a method counts only if every sample proves it. Nothing outside of the disk is written.
+//! Invariants: a method counts only if every sample proves it. A disk that keeps the password of an erase is no success. Nothing
+//! outside of the disk is written.
 
 use std::io;
 
@@ -37,7 +38,7 @@ const ENDS: u64 = 64;
 const STRETCH: u64 = 256 * 1024 * 1024;
 
 /// Maximum length of a reason in characters, so that a report holds all of them.
-const MAX_REASON: usize = 120;
+const MAX_REASON: usize = 300;
 
 /// A way to erase a whole disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -75,14 +76,12 @@ impl EraseMethod {
         matches!(self, Self::Discard | Self::Overwrite)
     }
 
-    /// Returns the level of NIST SP 800-88.
-    fn level(self) -> &'static str {
+    /// Returns the level of NIST SP 800-88 Rev. 1, tables: of flash no SECURITY ERASE UNIT purges anything.
+    fn level(self, is_rotational: bool) -> &'static str {
         match self {
-            Self::Discard | Self::Overwrite => "clear",
-            Self::NvmeFormatCrypto
-            | Self::NvmeFormat
-            | Self::AtaSecureEraseEnhanced
-            | Self::AtaSecureErase => "purge",
+            Self::NvmeFormatCrypto | Self::NvmeFormat => "purge",
+            Self::AtaSecureEraseEnhanced if is_rotational => "purge",
+            Self::AtaSecureEraseEnhanced | Self::AtaSecureErase | Self::Discard | Self::Overwrite => "clear",
         }
     }
 
@@ -138,6 +137,14 @@ pub trait OwnErase {
     /// # Errors
     /// Returns the refusal of the disk.
     fn erase(&self, method: EraseMethod) -> io::Result<()>;
+
+    /// Checks that no command of an erase has left anything by which the disk is unusable later.
+    ///
+    /// # Errors
+    /// Returns a sentence that says what is left and how it is removed.
+    fn finish(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A disk without commands of its own.
@@ -153,12 +160,15 @@ impl OwnErase for NoOwnErase {
     }
 }
 
-/// Erases the whole disk. `progress` receives the part of the disk that is overwritten, in percent, and the method.
+/// Erases the whole disk, of platters (`is_rotational`) or of flash. `progress` receives the part of the disk that is overwritten, in
+/// percent, and the method.
 ///
 /// # Errors
-/// Returns a sentence when the disk cannot be read or written, or when a sample disproves even the overwrite.
+/// Returns a sentence when the disk cannot be read or written, when a sample disproves even the overwrite, or when the disk keeps the
+/// password of an erase.
 pub fn secure(
     disk: &dyn Disk,
+    is_rotational: bool,
     own: &dyn OwnErase,
     progress: &mut dyn FnMut(EraseMethod, u8),
 ) -> Result<Erased, String> {
@@ -185,9 +195,10 @@ pub fn secure(
             done.map_err(|source| source.to_string()).and_then(|()| prove(disk, &places, &before, method));
         match proven {
             Ok(samples) => {
+                own.finish().map_err(|left| format!("{} erased the disk, but {left}", method.name()))?;
                 return Ok(Erased {
                     method,
-                    level: method.level(),
+                    level: method.level(is_rotational),
                     samples,
                     unproven: method.unproven(),
                     prepared,
@@ -199,6 +210,7 @@ pub fn secure(
             }
         }
     }
+    not_used.extend(own.finish().err());
     Err(format!(
         "no method erased the disk; {}. Destroy the disk if its data must not be read",
         not_used.join("; ")
@@ -295,6 +307,7 @@ mod tests {
         own: Vec<EraseMethod>,
         /// What a format leaves; `None` when the drive acknowledges it and does nothing.
         format_leaves: Option<u8>,
+        keeps_password: bool,
     }
 
     impl Lab {
@@ -307,6 +320,7 @@ mod tests {
                 unreadable: Mutex::new(0..0),
                 own: Vec::new(),
                 format_leaves: None,
+                keeps_password: false,
             }
         }
 
@@ -387,10 +401,14 @@ mod tests {
             }
             Ok(())
         }
+
+        fn finish(&self) -> Result<(), String> {
+            if self.keeps_password { Err("the disk keeps a password".to_owned()) } else { Ok(()) }
+        }
     }
 
     fn erased(lab: &Lab) -> Result<Erased, String> {
-        secure(lab, lab, &mut |_, _| ())
+        secure(lab, true, lab, &mut |_, _| ())
     }
 
     #[test]
@@ -406,6 +424,31 @@ mod tests {
 
         let discard = Lab { discard_leaves: Some(0), ..Lab::new() };
         assert_eq!(erased(&discard).unwrap().method, EraseMethod::Discard);
+    }
+
+    #[test]
+    fn the_level_is_that_of_the_standard_for_platters_and_for_flash() {
+        let all = [
+            (EraseMethod::NvmeFormat, ["purge", "purge"]),
+            (EraseMethod::AtaSecureEraseEnhanced, ["purge", "clear"]),
+            (EraseMethod::AtaSecureErase, ["clear", "clear"]),
+        ];
+        for (method, levels) in all {
+            for (is_rotational, level) in [true, false].into_iter().zip(levels) {
+                let lab = Lab { own: vec![method], format_leaves: Some(0), ..Lab::new() };
+                let done = secure(&lab, is_rotational, &lab, &mut |_, _| ()).unwrap();
+                assert_eq!((done.method, done.level), (method, level), "rotational: {is_rotational}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_keeps_the_password_of_an_erase_is_no_success_however_it_was_erased() {
+        for own in [vec![EraseMethod::AtaSecureErase], Vec::new()] {
+            let lab = Lab { own, format_leaves: Some(0), keeps_password: true, ..Lab::new() };
+            let refused = erased(&lab).unwrap_err();
+            assert!(refused.contains("erased the disk, but the disk keeps a password"), "{refused}");
+        }
     }
 
     #[test]
@@ -431,7 +474,8 @@ mod tests {
         let (_folder, path) = disk_image(300 << 20, b'x');
         let disk = FileDisk::open(&path, 512).unwrap();
         let mut seen = Vec::new();
-        let done = secure(&disk, &NoOwnErase, &mut |method, percent| seen.push((method, percent))).unwrap();
+        let done =
+            secure(&disk, true, &NoOwnErase, &mut |method, percent| seen.push((method, percent))).unwrap();
         assert!(done.not_used[0].contains("no NVMe and no ATA drive"), "{done:?}");
         assert!(seen.iter().all(|(_, percent)| *percent <= 100));
         let bytes = std::fs::read(&path).unwrap();
@@ -441,7 +485,7 @@ mod tests {
     #[test]
     fn a_sector_that_cannot_be_read_stops_no_erase_and_proves_none() {
         let lab = Lab { unreadable: Mutex::new(0..4096), discard_leaves: Some(0), ..Lab::new() };
-        let erased = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap();
+        let erased = secure(&lab, true, &NoOwnErase, &mut |_, _| ()).unwrap();
         assert_eq!(erased.method, EraseMethod::Discard);
         // Other bytes than zeros, where nothing could be read before, prove nothing.
         let formatted = Lab {
@@ -451,10 +495,10 @@ mod tests {
             ..Lab::new()
         };
         let all = places(formatted.size()).len();
-        assert_eq!(secure(&formatted, &formatted, &mut |_, _| ()).unwrap().samples, all - 1);
+        assert_eq!(secure(&formatted, false, &formatted, &mut |_, _| ()).unwrap().samples, all - 1);
         // The sector stays unreadable: no method is proven, and the disk is to be destroyed.
         let lab = Lab { unreadable: Mutex::new(0..4096), stuck: 0..1, discard_leaves: Some(0), ..Lab::new() };
-        let refused = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap_err();
+        let refused = secure(&lab, true, &NoOwnErase, &mut |_, _| ()).unwrap_err();
         assert!(
             refused.contains("reading after the erase at 0") && refused.contains("Destroy the disk"),
             "{refused}"

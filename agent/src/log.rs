@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Invariants: the ring is bounded. A line has no control characters. A sink that fails is ignored: a console must not
-//! stop an installation.
+//! stop an installation. A sink that takes nothing must not either: [`detached`] is the sink for a pipe or terminal that blocks.
 
 use std::{
     collections::VecDeque,
     io::Write,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    time::{Duration, Instant},
 };
 
 /// Capacity of the ring in bytes.
@@ -84,9 +84,104 @@ impl Log {
     }
 }
 
+/// Lines that wait for a slow output; further ones are lost there.
+const MAX_WAITING: usize = 1024;
+/// How long the end of the program waits for a slow output.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// A sink that a thread writes to `output`, so that an output that takes nothing holds nothing up.
+pub fn detached(mut output: impl Write + Send + 'static) -> (Box<dyn Write + Send>, Drain) {
+    let (lines, received) = mpsc::sync_channel::<Waiting>(MAX_WAITING);
+    let drain = Drain(lines.clone());
+    std::thread::spawn(move || {
+        for waiting in received {
+            match waiting {
+                Waiting::Line(bytes) => drop(output.write_all(&bytes).and_then(|()| output.flush())),
+                Waiting::End(written) => drop(written.send(())),
+            }
+        }
+    });
+    (Box::new(Detached { lines, line: Vec::new() }), drain)
+}
+
+enum Waiting {
+    Line(Vec<u8>),
+    End(mpsc::Sender<()>),
+}
+
+struct Detached {
+    lines: mpsc::SyncSender<Waiting>,
+    line: Vec<u8>,
+}
+
+impl Write for Detached {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// The log flushes once for each line.
+    fn flush(&mut self) -> std::io::Result<()> {
+        let _ = self.lines.try_send(Waiting::Line(std::mem::take(&mut self.line)));
+        Ok(())
+    }
+}
+
+/// The end of a [`detached`] sink.
+#[derive(Debug)]
+pub struct Drain(mpsc::SyncSender<Waiting>);
+
+impl Drain {
+    /// Waits until everything is written, a second at most.
+    pub fn wait(self) {
+        let (written, all) = mpsc::channel();
+        let until = Instant::now() + DRAIN_TIME;
+        let mut end = Waiting::End(written);
+        while let Err(mpsc::TrySendError::Full(back)) = self.0.try_send(end) {
+            if Instant::now() >= until {
+                return;
+            }
+            end = back;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = all.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An output that takes nothing until it is released.
+    struct Held(mpsc::Receiver<()>, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Held {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.recv();
+            self.1.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_output_that_takes_nothing_holds_no_line_up_and_gets_the_first_ones_later() {
+        let (release, held) = mpsc::channel();
+        let written = Arc::default();
+        let (sink, drain) = detached(Held(held, Arc::clone(&written)));
+        let log = Log::new(vec![sink]);
+        for number in 0..3 * MAX_WAITING {
+            log.line("unit", format!("line {number}."));
+        }
+        assert!(log.tail(RING_BYTES).contains("line 3071."), "the log itself has every line");
+        drop(release);
+        drain.wait();
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert!(text.contains("line 0.") && !text.contains("line 3071."), "{}", text.len());
+    }
 
     #[test]
     fn the_ring_keeps_the_newest_lines_within_its_capacity() {

@@ -3,6 +3,7 @@
 //! ```text
 //!  Identify (06h)     controller: Format supported, crypto erase, whether one Format meets all namespaces
 //!                     namespace:  the LBA format in use, which Format must keep
+//!                     list 10h:   the namespaces of the drive, also those that are attached to no controller
 //!  Format NVM (80h)   SES 2: crypto erase   SES 1: erase of user data
 //! ```
 //!
@@ -27,6 +28,8 @@ use crate::erase::{EraseMethod, OwnErase};
 
 const IDENTIFY: u8 = 0x06;
 const FORMAT_NVM: u8 = 0x80;
+/// The list of the namespaces that exist (CNS of Identify).
+const ALLOCATED: u32 = 0x10;
 const PAGE: usize = 4096;
 /// Formatting a large drive can take hours; crypto erase takes seconds.
 const FORMAT_LIMIT: Duration = Duration::from_secs(4 * 3600);
@@ -124,17 +127,24 @@ pub struct FormatSupport {
     crypto: bool,
     /// A Format, or its erase, meets all namespaces of the drive.
     all_namespaces: bool,
+    /// Namespaces can be made and detached, so that there may be some that are no disk of the machine.
+    managed: bool,
 }
 
 impl FormatSupport {
     /// Reads OACS and FNA of the Identify Controller data.
     fn parse(identify: &[u8; PAGE]) -> Self {
         let fna = identify[524];
-        Self { format: identify[256] & 0b10 != 0, crypto: fna & 0b100 != 0, all_namespaces: fna & 0b011 != 0 }
+        let oacs = identify[256];
+        Self {
+            format: oacs & 0b10 != 0,
+            crypto: fna & 0b100 != 0,
+            all_namespaces: fna & 0b011 != 0,
+            managed: oacs & 0b1000 != 0,
+        }
     }
 
-    /// Returns the erases that this drive does, the strongest first. `others`: another namespace of the drive is a disk of this
-    /// machine.
+    /// Returns the erases that this drive does, the strongest first. `others`: the drive has another namespace.
     ///
     /// # Errors
     /// Returns a sentence when the drive does none.
@@ -206,7 +216,16 @@ pub struct NvmeNamespace<'disk> {
 impl OwnErase for NvmeNamespace<'_> {
     fn offered(&self) -> Result<Vec<EraseMethod>, String> {
         let support = support(self.device).map_err(|source| format!("Identify: {source}"))?;
-        let erases = support.erases(self.others)?;
+        let others = self.others
+            || support.all_namespaces && support.managed && {
+                let list = identify(self.device, 0, ALLOCATED).map_err(|source| {
+                    format!(
+                        "its Format would erase all of its namespaces, and it does not list them: {source}"
+                    )
+                })?;
+                others_of(self.number, &list)
+            };
+        let erases = support.erases(others)?;
         Ok(erases
             .into_iter()
             .map(|erase| match erase {
@@ -224,6 +243,13 @@ impl OwnErase for NvmeNamespace<'_> {
         };
         format(self.device, self.number, erase)
     }
+}
+
+/// Whether a list of namespaces, which a zero ends, has another one than `number`.
+fn others_of(number: u32, list: &[u8; PAGE]) -> bool {
+    let (numbers, _) = list.as_chunks::<4>();
+    let mut listed = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)).take_while(|listed| *listed != 0);
+    listed.any(|listed| listed != number)
 }
 
 fn identify(namespace: &File, number: u32, structure: u32) -> io::Result<Box<[u8; PAGE]>> {
@@ -257,6 +283,21 @@ mod tests {
         assert!(FormatSupport::parse(&identify).erases(true).unwrap_err().contains("other namespaces"));
         let alone = FormatSupport::parse(&identify).erases(false);
         assert_eq!(alone, Ok(vec![FormatErase::Crypto, FormatErase::UserData]));
+    }
+
+    #[test]
+    fn a_namespace_that_is_attached_to_no_controller_is_another_one() {
+        let list = |numbers: &[u32]| {
+            let mut page = [0; PAGE];
+            for (number, place) in numbers.iter().zip(page.chunks_mut(4)) {
+                place.copy_from_slice(&number.to_le_bytes());
+            }
+            page
+        };
+        assert!(!others_of(1, &list(&[1])) && !others_of(1, &list(&[])));
+        assert!(others_of(1, &list(&[1, 7])) && others_of(2, &list(&[1, 2])));
+        let full: Vec<u32> = (1..=1024).collect();
+        assert!(others_of(1, &list(&full)), "a list without an end");
     }
 
     #[test]

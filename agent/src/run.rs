@@ -439,14 +439,14 @@ impl Run<'_> {
     fn secure_erase(&self, all: &[DiskFacts]) -> Result<(), String> {
         let disk = Fence::new(self.disk, std::iter::once(0..self.disk.size()));
         let own: Box<dyn OwnErase + '_> = match (self.disk.device(), self.facts.nvme_namespace) {
-            (Some(port), None) if self.facts.takes_ata_commands() => Box::new(AtaDisk { port }),
+            (Some(port), None) if self.facts.takes_ata_commands() => Box::new(AtaDisk::new(port)),
             (Some(device), Some(number)) => {
                 let others = all.iter().any(|other| other.shares_nvme_drive(self.facts));
                 Box::new(NvmeNamespace { device, number, others })
             }
             _ => Box::new(NoOwnErase),
         };
-        let erased = erase::secure(&disk, &*own, &mut |method, percent| {
+        let erased = erase::secure(&disk, self.facts.rotational, &*own, &mut |method, percent| {
             if percent == 0 {
                 self.machine.log.line(unit::ERASE, format!("{}: started", method.name()));
             }

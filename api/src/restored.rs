@@ -124,14 +124,12 @@ pub(super) async fn release_all(
     let mut released = Vec::new();
     for server in api.store().restored_servers().await? {
         let decision = request.jobs.map(UnfinishedRuns::from);
-        let outcome =
-            api.store().release_server(&server.serial, decision, &principal.name, api.now()).await?;
+        let outcome = api.engine.release_server(&server.serial, decision, &principal.name, api.now()).await?;
         if let ReleasedServer::Released(runs) = outcome {
             unpin(&api, decision, &runs).await;
             released.push(server.serial);
         }
     }
-    api.engine.wake();
     let left = api.store().restored_servers().await?.into_iter().map(RestoredEntry::from).collect();
     Ok(Json(ReleasedAll { released, left }))
 }

@@ -5,6 +5,8 @@
 //!                                                                    power-on of this job is still unshown)
 //!               graceful request -> off                -> done
 //!                                -> grace without off  -> force_off
+//!                                -> busy, conflict     -> wait, request again; after the grace time -> force_off
+//!                                -> refused for good   -> force_off
 //!   force_off   off                                    -> done
 //!               ForceOff -> wait -> ForceOff again     -> done, or taken as done for a BMC that never shows the state
 //!   power_on    on                                     -> done
@@ -53,6 +55,9 @@ pub struct PowerRequest {
     /// sent, so the grace period of the host has not started.
     #[serde(default)]
     pub graceful_answered: bool,
+    /// Since when the BMC refuses the graceful request for now: it is busy, or the state of the host is in conflict with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_since: Option<Time>,
     /// The time when the last (forced) request was sent.
     pub sent_at: Option<Time>,
     /// The number of requests sent.
@@ -264,7 +269,19 @@ pub async fn shut_down(
                 let event = NewEvent::info("redfish.power", "host shut down gracefully, read back");
                 return Ok(StepReport::done().with_output(json!(request)).event(event));
             }
-            Ok(_) => {}
+            Ok(_) => request.refused_since = None,
+            // A BMC that is busy, or a host that still starts: the operating system may run, and it gets its time.
+            Err(error) if is_refused_for_now(&error) && !again => {
+                let since = *request.refused_since.get_or_insert(now);
+                if now.since(since) >= grace {
+                    return force_off(step, context, connected, system).await;
+                }
+                (request.graceful_at, request.graceful_answered) = (None, false);
+                let detail =
+                    format!("the BMC refuses a graceful shutdown for now; it is requested again ({error})");
+                let wait = wait_for_bmc(&waits::SHUTDOWN, grace + POWER_TIMEOUT, detail);
+                return Ok(StepReport::wait(wait).with_output(json!(request)));
+            }
             // An earlier request may have been applied; a BMC that shows its power state late refuses the second one.
             Err(error) if again && !error.is_transient() => {}
             // If a graceful shutdown is not possible now, power is forced off at once.
@@ -280,6 +297,12 @@ pub async fn shut_down(
     let detail = "a graceful shutdown was requested; the host is not off yet";
     let wait = wait_for_bmc(&waits::SHUTDOWN, grace + POWER_TIMEOUT, detail);
     Ok(StepReport::wait(wait).with_output(json!(request)))
+}
+
+/// Whether the BMC refuses a request because of what it or the host does now.
+fn is_refused_for_now(error: &RedfishError) -> bool {
+    let of_now = matches!(error.kind, ErrorKind::Refused { status: 409, .. } | ErrorKind::Busy { .. });
+    of_now && !error.maybe_applied()
 }
 
 /// Powers the host on and reads it back. `before_sending` runs before each request: it refuses a start that must not happen.

@@ -165,7 +165,7 @@ pub(super) struct CreateBatch {
     watch: bool,
 }
 
-/// Runs a command.
+/// Runs a command of `shoal batch`.
 pub(super) async fn run(
     command: BatchCommand,
     client: &Client,
@@ -390,7 +390,7 @@ async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>)
     }
 }
 
-/// Why no further job of a batch starts, and what an operator can do.
+/// The reason why no further job of a batch starts, with the next action; `None` for a batch that has not stopped.
 fn stopped(batch: &Value) -> Option<String> {
     let stop = batch.get("stop").filter(|stop| !stop.is_null())?;
     Some(format!("no further job starts ({}): {}", text(stop, "/reason"), text(stop, "/next_action")))
@@ -432,7 +432,7 @@ fn show(batch: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     }
 }
 
-/// Why no further job starts, in words.
+/// The reason why no further job of a batch starts, in words; empty for a batch that has not stopped.
 fn stop(batch: &Value) -> String {
     match batch["stop"]["reason"].as_str() {
         Some("canary") => "the others wait until the canary rows have succeeded".to_owned(),
@@ -441,7 +441,7 @@ fn stop(batch: &Value) -> String {
     }
 }
 
-/// One cause of failures: how many jobs, why, what to do, and their servers.
+/// Shows one cause of failures: the number of jobs, the reason, the next action, and their servers.
 fn show_cause(cause: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let part = |pointer: &str| text(cause, pointer);
     let first = cause["first"].as_array().map(Vec::as_slice).unwrap_or_default();

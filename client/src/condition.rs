@@ -324,7 +324,7 @@ pub(super) async fn list(
     read
 }
 
-/// What a request would do.
+/// The preview of a condition of one server.
 pub(super) async fn preview(serial: &str, body: &Value, client: &Client) -> Result<Value, CliError> {
     preview_with(serial, body, HeaderMap::new(), client).await
 }
@@ -347,7 +347,7 @@ pub(super) fn would_succeed(preview: &Value) -> Result<(), CliError> {
     }
 }
 
-/// How many components or settings of a preview are refused; `None` if none is.
+/// The number of components or settings of a preview that are refused, in words; `None` if none is.
 fn refused_items(preview: &Value) -> Option<String> {
     let items = |key: &str| preview[key].as_array().map(Vec::as_slice).unwrap_or_default();
     ["plan", "settings"].into_iter().find_map(|key| {

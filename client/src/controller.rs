@@ -44,7 +44,7 @@ pub(super) enum ControllerCommand {
     },
 }
 
-/// Runs a command.
+/// Runs a command of `shoal controller`.
 pub(super) async fn run(
     command: ControllerCommand,
     client: &Client,

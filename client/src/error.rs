@@ -16,7 +16,7 @@ use super::output::plain;
 /// The maximum of shown characters of a response that is not from a controller.
 const EXCERPT_CHARS: usize = 200;
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, Error)]
 pub enum CliError {
     /// The arguments are invalid or inconsistent.
@@ -37,7 +37,7 @@ pub enum CliError {
     /// A local operation failed.
     #[error("{message}")]
     Local {
-        /// What happened.
+        /// The error in words.
         message: String,
         /// The exit code.
         exit: Exit,
@@ -78,7 +78,7 @@ pub enum CliError {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// The body, or its beginning as text when it is not JSON.
+        /// The body of the response, or its beginning as text when it is not JSON.
         body: Value,
     },
     /// Several things have an id that begins so.
@@ -89,29 +89,29 @@ pub enum CliError {
         candidates.join("\n  ")
     )]
     AmbiguousId {
-        /// What they are.
+        /// The kind of the things: `job`, `batch` or `webhook`.
         what: &'static str,
         /// The given beginning.
         given: String,
-        /// The first of them, described.
+        /// The first things with such an id, each with its description.
         candidates: Vec<String>,
-        /// There are more.
+        /// Whether there are more such things.
         more: bool,
     },
     /// A watched job did not succeed. The output already contains its events.
     #[error("job {job} ended {outcome}")]
     JobEnded {
-        /// The job.
+        /// The id of the job.
         job: String,
-        /// How it ended.
+        /// The outcome of the job.
         outcome: String,
     },
     /// Not every job of a watched batch succeeded.
     #[error("batch {batch} ended {outcome}")]
     BatchEnded {
-        /// The batch.
+        /// The id of the batch.
         batch: String,
-        /// How it ended.
+        /// The outcome of the batch.
         outcome: String,
     },
 }
@@ -162,7 +162,7 @@ impl CliError {
         }
     }
 
-    /// What to do next.
+    /// The next action of the user, if there is one.
     pub fn hint(&self) -> Option<Cow<'static, str>> {
         if let Self::Lost { key, is_batch, .. } = self {
             let is_word = key.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));

@@ -76,7 +76,7 @@ struct Page {
     previous: Option<u64>,
 }
 
-/// Runs a command.
+/// Runs a command of `shoal event`.
 pub(super) async fn run(
     command: EventCommand,
     client: &Client,
@@ -131,7 +131,7 @@ impl ListEvents {
         Ok(Listed { events, next, ended_at: None })
     }
 
-    /// What was listed, with the events that followed. New events are never left out, also when they are more than the limit.
+    /// Lists the events that followed too. New events are never left out, also when they are more than the limit.
     async fn following(
         &self,
         mut listed: Listed,

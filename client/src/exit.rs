@@ -10,18 +10,18 @@
 
 use std::process::ExitCode;
 
-/// How a command ended.
+/// The exit code of a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exit {
-    /// It failed, or a watched job did not succeed.
+    /// The command failed, or a watched job did not succeed.
     Failed = 1,
-    /// Wrong arguments.
+    /// The arguments are wrong.
     Usage = 2,
     /// The server, job or file does not exist.
     NotFound = 3,
     /// A conflict with the present state.
     Conflict = 4,
-    /// No or wrong credentials, or no permission.
+    /// The credentials are missing or wrong, or lack the permission.
     Unauthorised = 5,
     /// No controller responded.
     Unreachable = 6,

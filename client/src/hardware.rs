@@ -1,4 +1,4 @@
-//! What the BMC of a machine shows that it is made of, as a card with one table for each kind of part.
+//! The out-of-band inventory of a machine, as a card with one table for each kind of part.
 
 use serde_json::Value;
 

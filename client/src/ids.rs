@@ -17,9 +17,9 @@ use super::output::{join, text};
 
 /// The characters of a whole id.
 const WHOLE: usize = 36;
-/// The characters of the shortest beginning that is looked for, as the controller accepts them.
+/// The characters of the shortest beginning of an id that the controller accepts.
 const LEAST: usize = 4;
-/// How many candidates an error names.
+/// The number of candidates that an error names.
 const CANDIDATES: usize = 10;
 
 /// The id of the only job that begins so.

@@ -315,7 +315,7 @@ fn add(all: &mut Map<String, Value>, page: Value, chunk: &[Map<String, Value>]) 
     }
 }
 
-/// What the probes of a range found.
+/// The results of the probes of a range.
 #[derive(Default)]
 struct Probed {
     /// The BMCs that responded with a serial number.

@@ -1,4 +1,4 @@
-//! What a machine is made of, as cards with tables: as the machine itself reported, and as its BMC shows it ([`super::hardware`]).
+//! The inventory of a machine, as cards with tables: as the machine reported it, and as its BMC shows it ([`super::hardware`]).
 //!
 //! The maintenance OS of any maker may report an inventory, so every member is optional and a type that is not expected is left out.
 

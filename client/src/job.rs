@@ -204,7 +204,7 @@ fn timeout(text: &str) -> Result<(String, u64), String> {
     parsed.filter(|(step, _)| !step.is_empty()).ok_or_else(|| "give STEP=SECONDS".to_owned())
 }
 
-/// Runs a command.
+/// Runs a command of `shoal job`.
 pub(super) async fn run(
     command: JobCommand,
     client: &Client,
@@ -578,9 +578,14 @@ fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if steps.is_empty() {
         return Ok(());
     }
-    let columns = ["/step", "/phase", "/attempt", "/started_at", "/ended_at"];
-    let rows: Vec<Vec<String>> =
-        steps.iter().map(|step| columns.map(|pointer| text(step, pointer)).to_vec()).collect();
+    let columns = ["/phase", "/attempt", "/started_at", "/ended_at"];
+    let rows: Vec<Vec<String>> = steps
+        .iter()
+        .map(|step| {
+            let others = columns.iter().map(|pointer| text(step, pointer));
+            std::iter::once(job_live::step_name(step)).chain(others).collect()
+        })
+        .collect();
     output.line("")?;
     output.table(&["STEP", "PHASE", "ATTEMPT", "STARTED", "ENDED"], &rows)
 }

@@ -37,18 +37,18 @@ use super::watch;
 
 /// The pause between two reads without an event stream.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often durations are drawn again.
+/// The interval in which durations are drawn again.
 const TICK: Duration = Duration::from_secs(1);
-/// After how many ticks the bytes of the images, which have no events, are read again.
+/// The number of ticks after which the bytes of the images, which have no events, are read again.
 const MEDIA_EVERY: u32 = 2;
-/// How many consecutive failures end a watch: about five minutes.
+/// The number of consecutive failures that end a watch: about five minutes.
 const MAX_FAILURES: u32 = 150;
 /// The width of the column of steps.
 const STEP: usize = 24;
 /// A record of the controller or a report of the installer that is older says nothing of the present rate. Both come more often.
 const FRESH: Duration = Duration::from_secs(20);
 
-/// What is known of a watched job.
+/// The known state of a watched job.
 #[derive(Debug, Default)]
 pub(super) struct JobScene {
     /// The response to `GET /api/v1/jobs/{id}`.
@@ -57,16 +57,16 @@ pub(super) struct JobScene {
     pub(super) explanation: Value,
     /// The bytes of each image that is read, by its name.
     media: BTreeMap<&'static str, Medium>,
-    /// What the installer reported last.
+    /// The last report of the installer.
     installer: Option<Installer>,
 }
 
-/// What was read of one image that is served.
+/// The reads of one image that is served.
 #[derive(Debug)]
 struct Medium {
     rate: Rate,
     size: u64,
-    /// Since when it is served: an image that is served again begins with no bytes.
+    /// The time since which the image is served: an image that is served again begins with no bytes.
     since: String,
 }
 
@@ -76,14 +76,14 @@ struct Installer {
     step: String,
     percent: Option<u64>,
     at: Timestamp,
-    /// Since when it is at this step, and with which percent.
+    /// The time since which the installer is at this step, and the percentage at that time.
     from: (Timestamp, u64),
-    /// The bytes of the OS image that it has read, and its size.
+    /// The bytes of the OS image that the installer has read, and its size.
     image: Option<(Rate, u64)>,
 }
 
 impl JobScene {
-    /// Takes the response to `GET /api/v1/jobs/{id}/media`. Of several uses of an image the last counts.
+    /// Reads the response to `GET /api/v1/jobs/{id}/media`. Of several uses of an image the last counts.
     pub(super) fn read_media(&mut self, response: &Value, now: Timestamp) {
         let mut last = BTreeMap::new();
         for row in response["media"].as_array().into_iter().flatten() {
@@ -111,7 +111,7 @@ impl JobScene {
         }
     }
 
-    /// Takes an event.
+    /// Reads an event into the state.
     pub(super) fn read_event(&mut self, event: &Value) {
         if event["type"] != "report.progress" {
             return;
@@ -212,7 +212,7 @@ impl JobScene {
         if screen.colour { bold(&line).replace(&word, &format!("{}\u{1b}[1m", state(&word))) } else { line }
     }
 
-    /// What is read and written during the current step.
+    /// The lines about the reads and writes of the current step.
     fn transfers(&self, now: Timestamp) -> Vec<String> {
         let mut lines: Vec<String> = self
             .media
@@ -226,7 +226,7 @@ impl JobScene {
         lines
     }
 
-    /// Why the job is where it is, or how it ended.
+    /// The lines that say why the job is in its state, or how it ended.
     fn why(&self, screen: Screen) -> Vec<String> {
         let part = |pointer| text(&self.explanation, pointer);
         let fields = [
@@ -263,7 +263,7 @@ impl Installer {
         text
     }
 
-    /// What is read of the OS image. After a pause of the reports there is no rate, but the time since the last.
+    /// The text about the reads of the OS image. After a pause of the reports it has no rate, but the time since the last report.
     fn image_text(&self, now: Timestamp) -> Option<String> {
         let (rate, total) = self.image.as_ref()?;
         let silent = between(self.at, now);
@@ -292,6 +292,11 @@ fn mark(phase: &str, screen: Screen) -> String {
     if screen.colour { state(word).replace(word, mark) } else { mark.to_owned() }
 }
 
+/// The name of a step, with the thing that it works on where several steps have the name.
+pub(super) fn step_name(step: &Value) -> String {
+    join(&[text(step, "/step"), text(step, "/of")], " ")
+}
+
 fn step_line(step: &Value, job: &Value, screen: Screen, now: Timestamp) -> String {
     let time = |pointer| time_of(&text(step, pointer));
     let phase = text(step, "/phase");
@@ -315,7 +320,7 @@ fn step_line(step: &Value, job: &Value, screen: Screen, now: Timestamp) -> Strin
         notes.push(wait("/hold/detail"));
     }
     let notes = join(&notes, "; ");
-    let name = shorten(&text(step, "/step"), STEP, Cut::Middle, screen.ellipsis);
+    let name = shorten(&step_name(step), STEP, Cut::Middle, screen.ellipsis);
     let fill = " ".repeat(STEP - width(&name));
     let start = format!("{name}{fill} {:>7}", took.unwrap_or_default());
     let room = screen.width.unwrap_or(usize::MAX).saturating_sub(width(&start) + 5).max(1);

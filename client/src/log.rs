@@ -21,7 +21,7 @@ pub(super) enum LogCommand {
     },
 }
 
-/// Runs a command.
+/// Runs a command of `shoal log`.
 pub(super) async fn run(
     command: LogCommand,
     client: &Client,

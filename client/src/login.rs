@@ -1,4 +1,4 @@
-//! Who runs a command: an API token, or name and password of a user.
+//! The login of a command: an API token, or name and password of a user.
 //!
 //! ```text
 //!   --token, SHOAL_TOKEN                        Bearer TOKEN                 RFC 6750, 2.1
@@ -112,7 +112,7 @@ impl LoginArgs {
     }
 }
 
-/// What the options and variables say.
+/// The login that the options and variables name.
 enum Login {
     None,
     Token(SecretSource),

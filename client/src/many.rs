@@ -103,7 +103,7 @@ pub(super) struct JobsRequest<'a> {
     pub(super) reason: Option<&'a str>,
 }
 
-/// What the operator types next, after a preview of servers.
+/// The change of the command that the operator types next, after a preview of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextLine {
     /// The command with its consent.
@@ -382,7 +382,7 @@ fn show_jobs(verb: &str, preview: &Value, output: &mut Output<'_>) -> Result<(),
     Ok(())
 }
 
-/// Why a retry leaves jobs out.
+/// The number of jobs that a retry leaves out, with the reason.
 pub(super) fn superseded(jobs: u64) -> String {
     format!("{jobs} jobs, because a newer installation of the server exists")
 }

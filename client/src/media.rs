@@ -40,7 +40,7 @@ pub(super) struct ListMedia {
     watch: WatchArgs,
 }
 
-/// Runs a command.
+/// Runs a command of `shoal media`.
 pub(super) async fn run(
     command: MediaCommand,
     client: &Client,

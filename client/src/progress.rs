@@ -15,9 +15,9 @@ use super::output::remaining;
 
 /// Nothing is shown before this time.
 const DELAY: Duration = Duration::from_secs(2);
-/// How often a line is rewritten.
+/// The interval in which a line is rewritten.
 const REWRITE: Duration = Duration::from_millis(250);
-/// How often a log receives a line.
+/// The interval in which a log receives a line.
 const LOG: Duration = Duration::from_secs(10);
 /// The time over which a rate is measured.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -174,12 +174,12 @@ impl Progress {
     }
 }
 
-/// What a process does with bytes.
+/// The direction of the bytes of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It reads them: an import, a verification.
+    /// The process reads the bytes: an import, a verification.
     Read,
-    /// It writes them: a copy.
+    /// The process writes the bytes: a copy.
     Write,
 }
 

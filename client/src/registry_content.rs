@@ -78,7 +78,7 @@ pub(super) fn show_repositories(page: &Value, output: &mut Output<'_>) -> Result
     output.columns(&COLUMNS, &rows)
 }
 
-/// Shows the tags of a repository, and what holds its content.
+/// Shows the tags of a repository, and the owners that hold its content.
 pub(super) fn show_repository(repository: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
         return output.list_document(repository, "tags");
@@ -169,7 +169,7 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// What a deletion takes away.
+/// The content that a deletion removes.
 #[derive(Debug)]
 struct Gone {
     is_tag: bool,
@@ -183,7 +183,7 @@ struct Gone {
 }
 
 impl Gone {
-    /// What of a repository goes with a tag or a digest.
+    /// The content that a tag or a digest of a repository removes.
     ///
     /// # Errors
     ///

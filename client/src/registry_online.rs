@@ -18,7 +18,7 @@ pub enum RegistryRequest {
     Delete {
         /// `REPOSITORY:TAG` or `REPOSITORY@DIGEST`.
         image: String,
-        /// Whether it is deleted.
+        /// Whether the image is deleted, and not only previewed.
         yes: bool,
     },
     /// Show the status.

@@ -28,7 +28,7 @@ impl Jobs {
     }
 }
 
-/// Shows what the data says about one server beside what its BMC shows.
+/// Shows the state of one server by the data beside the state that its BMC shows.
 pub(super) async fn show(serial: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
     let found = client.get_slow(&["servers", serial, "restored"], &[]).await?.body;
     if output.json {

@@ -211,7 +211,7 @@ pub(super) struct RemoveServer {
     dry_run: bool,
 }
 
-/// Runs a command.
+/// Runs a command of `shoal server`.
 pub(super) async fn run(
     command: ServerCommand,
     client: &Client,

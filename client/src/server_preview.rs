@@ -15,7 +15,7 @@ const ALWAYS: [&str; 2] = ["updated_at", "revision"];
 /// The member of a request that no response has.
 const PASSWORD: &str = "bmc_password";
 
-/// What a change of one server would change: `{"dry_run", "serial", "revision", "changes": [{"field", "now", "then"}]}`.
+/// The preview of a change of one server: `{"dry_run", "serial", "revision", "changes": [{"field", "now", "then"}]}`.
 pub(super) async fn preview(
     serial: &str,
     patch: &Map<String, Value>,

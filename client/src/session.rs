@@ -34,7 +34,7 @@ pub(super) struct EndSessions {
     mine: bool,
 }
 
-/// Runs a command.
+/// Runs a command of `shoal session`.
 pub(super) async fn run(
     command: SessionCommand,
     client: &Client,

@@ -102,7 +102,7 @@ async fn next(signals: &mut Option<Signal>) -> Option<()> {
     signals.as_mut()?.recv().await
 }
 
-/// What the kernel says of this process; empty if it cannot be read.
+/// The status of this process as the kernel shows it; empty if it cannot be read.
 fn process_status() -> String {
     std::fs::read_to_string("/proc/self/status").unwrap_or_default()
 }

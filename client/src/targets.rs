@@ -21,9 +21,9 @@ use model::Subject;
 /// Whether a command changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It changes something: the servers of a filter are shown first.
+    /// The command changes something: the servers of a filter are shown first.
     Changes,
-    /// It reads, or previews each server.
+    /// The command reads, or previews each server.
     Reads,
 }
 

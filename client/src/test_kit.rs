@@ -1,4 +1,4 @@
-//! What tests of the program use: a client without options, and `shoal job watch` with short pauses.
+//! The parts of the crate that tests of the program use: a client without options, and `shoal job watch` with short pauses.
 
 pub use super::job::watch_to_the_end;
 pub use super::watch::PollInterval;

@@ -90,7 +90,7 @@ pub(super) async fn follow(
     }
 }
 
-/// What a job waits for, and until when; empty for a job that does not wait.
+/// The wait of a job with its deadline, in words; empty for a job that does not wait.
 fn waits(job: &Value) -> String {
     let part = |pointer: &str| text(job, pointer);
     match part("/wait/reason") {

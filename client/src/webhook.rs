@@ -88,7 +88,7 @@ pub(super) struct AddWebhook {
     labels: Vec<(String, String)>,
 }
 
-/// Runs a command.
+/// Runs a command of `shoal webhook`.
 pub(super) async fn run(
     command: WebhookCommand,
     client: &Client,

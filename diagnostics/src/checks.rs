@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use bmc::probe::{BmcFacts, ProbeTarget, bmc_problem, plan_of, read_facts, skew};
 use bmc::slots::SlotPlan;
 
-/// Time limit for the BMC to read the test image, and to show or eject it.
+/// The time in which the BMC must read the test image, and show or eject it.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// Delay between two reads.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -43,14 +43,14 @@ pub enum CheckStatus {
     Skip,
 }
 
-/// One check.
+/// One check of a BMC with its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// The name of the check.
     pub name: String,
-    /// The status.
+    /// The status of the check.
     pub status: CheckStatus,
-    /// What the check found.
+    /// The finding of the check, in words.
     pub found: String,
     /// The next action; empty when none is needed.
     pub next_action: String,
@@ -114,14 +114,14 @@ pub trait TestMedium: Send + Sync {
     async fn was_read(&self) -> bool;
 }
 
-/// Keeps that the boot override is about to be set, so that what follows a crash can clear it.
+/// Records the intent to set the boot override; after a crash the cleanup step reads it and clears the override.
 #[async_trait]
 pub trait BootIntent: Send + Sync {
-    /// Returns whether it was recorded. Otherwise nothing may be sent.
+    /// Records the intent; returns whether it is recorded. Without a record nothing may be sent.
     async fn record(&self) -> bool;
 }
 
-/// What diagnostics may change on the BMC.
+/// The changes that diagnostics may make on the BMC.
 pub struct AllowedChanges<'a> {
     /// The test image, or the reason why slots must not be changed.
     pub medium: Result<&'a dyn TestMedium, String>,
@@ -385,7 +385,7 @@ async fn boot(diagnostics: &mut Diagnostics, bmc: &Bmc, facts: &BmcFacts, write:
     }
 }
 
-/// Clears the boot override; returns whether a read shows it as cleared. A BMC that is busy is asked again.
+/// Clears the boot override; returns whether a read shows it as cleared. After a transient error the change is sent again.
 ///
 /// # Errors
 /// The last error of the BMC, when it did not accept the change within the time limit.
@@ -403,7 +403,7 @@ pub(crate) async fn clear_boot(bmc: &Bmc, system: &SystemInfo) -> Result<bool, R
     }
 }
 
-/// Waits until the BMC shows a boot override, or none, or until the time limit; returns whether it does.
+/// Waits until the BMC shows a boot override, or none, or until the time limit; returns whether the BMC shows that.
 async fn wait_for_boot(bmc: &Bmc, system: &SystemInfo, active: bool) -> bool {
     let deadline = tokio::time::Instant::now() + TIME_LIMIT;
     loop {

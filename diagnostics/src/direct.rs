@@ -49,7 +49,7 @@ pub async fn run(
     Ok(diagnostics)
 }
 
-/// There is no database; an override that a killed command left set is shown by the next one.
+/// The intent of a direct connection, which has no database; the next command shows an override that a killed command left set.
 struct Unrecorded;
 
 #[async_trait]

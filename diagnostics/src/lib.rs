@@ -63,7 +63,7 @@ const CLEAN: &StepName = &StepName::new("doctor.clean");
 /// Time limit of one run, including the time in the queue.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// What an operator orders; the input of a run.
+/// The order of an operator to check one server; the input of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DiagnosticsOrder {
     /// The server to check.
@@ -110,7 +110,7 @@ pub fn order(order: &DiagnosticsOrder, id: RunId, seed: SeedOfRun, created_by: &
         workflow: WORKFLOW.to_owned(),
         workflow_version: WorkflowVersion(1),
         locks: vec![LockRequest {
-            resource: format!("server/{server}"),
+            resource: model::server_lock(server),
             capacity: 1,
             on_conflict: OnConflict::Refuse,
         }],
@@ -195,7 +195,7 @@ impl Workflow for DiagnosticsWorkflow {
         Duration::from_secs(120)
     }
 
-    /// Diagnostics last minutes, so they are not held. The engine holds a run that it cannot continue; it can be resumed.
+    /// The verbs of diagnostics. They last minutes, so there is no hold; a run that the engine holds can be resumed.
     fn verbs(&self) -> &'static [Verb] {
         &[Verb::Cancel, Verb::Resume]
     }

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::cancel;
 use super::cursor::{Next, instance, intent, next, step_to};
 use super::hold;
-use super::outage::OutageBefore;
+use super::outage::LastOutage;
 use super::workflow::{
     PermitRequest, Remark, Step, StepOutcome, StepPolicy, StepReport, WaitRequest, Workflow, fail_on_deadline,
 };
@@ -149,7 +149,7 @@ pub(super) fn overdue_wait(
     snapshot: &Snapshot,
     record: &StepRecord,
     report: &StepReport,
-    outage: &OutageBefore,
+    outage: &LastOutage,
     now: Time,
 ) -> Option<Wait> {
     let StepOutcome::Wait(request) = &report.outcome else { return None };
@@ -164,7 +164,7 @@ pub(super) fn enforce_wait_deadline(
     record: &StepRecord,
     report: &StepReport,
     step: &dyn Step,
-    (outage, remark): (&OutageBefore, Option<&Remark>),
+    (outage, remark): (&LastOutage, Option<&Remark>),
     now: Time,
 ) -> StepReport {
     let late = |report: &StepReport| overdue_wait(snapshot, record, report, outage, now);

@@ -25,7 +25,7 @@ use super::decide::{self, DecisionContext};
 use super::hold;
 use super::interrupt::Interrupts;
 use super::lease::LeaseTerms;
-use super::outage::OutageBefore;
+use super::outage::LastOutage;
 use super::verbs;
 use super::workflow::{
     ChildRequest, Remark, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow, WorkflowRegistry,
@@ -52,7 +52,7 @@ pub(super) struct Decider {
     pub(super) id_source: Arc<dyn IdSource>,
     pub(super) interrupts: Interrupts,
     /// The outage before the start of the engine.
-    pub(super) outage: OutageBefore,
+    pub(super) outage: LastOutage,
     pub(super) ends: EndObserver,
 }
 
@@ -439,7 +439,7 @@ impl Decider {
                 change.run = self.terms.renew(&change.run);
             }
             let change = Arc::new(change);
-            let expected = (snapshot.run.epoch, snapshot.run.revision);
+            let expected = snapshot.run.version();
             let committed = self.store.commit(Arc::clone(&change), expected, self.terms.clock.now()).await?;
             if let Committed::Applied(run) = &committed {
                 self.note_outcome(&snapshot.run, run);

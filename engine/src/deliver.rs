@@ -10,7 +10,8 @@ use super::verbs::{self, VerbRefused};
 use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
 use model::mutant::{self, Mutant};
 use model::{
-    Effect, HoldClass, NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb,
+    Effect, HoldClass, NewEvent, Outcome, Phase, Run, RunChange, RunId, RunVersion, Signal, Snapshot, Time,
+    Verb,
 };
 use store::{Committed, DeliverOutcome, SignalMessage, StoreError, log};
 
@@ -68,7 +69,7 @@ impl Engine {
             let resolved = self.resolve_wait(&snapshot, &signal);
             let then = resolved.as_ref().and_then(|(_, report)| report.then.clone());
             let change = resolved.map(|(change, _)| {
-                let expected = (snapshot.run.epoch, snapshot.run.revision);
+                let expected = snapshot.run.version();
                 (change, expected)
             });
             let message = SignalMessage {
@@ -232,7 +233,7 @@ impl Engine {
     ) -> Result<Option<Run>, StoreError> {
         let now = self.clock().now();
         let id = snapshot.run.id;
-        let expected = (snapshot.run.epoch, snapshot.run.revision);
+        let expected = snapshot.run.version();
         if verb == Verb::Cancel {
             let message = self.cancel_message(&mut snapshot, actor, reason, now);
             let change = message.change.clone();
@@ -278,7 +279,7 @@ impl Engine {
                 jitter: 0.0,
                 queues: &[],
             };
-            let expected = (snapshot.run.epoch, snapshot.run.revision);
+            let expected = snapshot.run.version();
             (verbs::cancelled(snapshot, &context), expected)
         });
         SignalMessage { run: snapshot.run.id, signal, events: vec![event], effects: Vec::new(), change }
@@ -291,7 +292,7 @@ impl Engine {
     async fn commit_change(
         &self,
         change: RunChange,
-        expected: (i64, i64),
+        expected: RunVersion,
         now: Time,
     ) -> Result<Option<Run>, StoreError> {
         Ok(match self.store().commit(change, expected, now).await? {

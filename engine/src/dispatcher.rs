@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,16 +15,18 @@ use tracing::Instrument;
 use super::decider::{Decider, EndObserver};
 use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
 use super::lease::LeaseTerms;
-use super::outage::OutageBefore;
+use super::outage::LastOutage;
 use super::presence::QueueWorkers;
 use super::pressure::{PressureCache, PressureGauge};
 use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
-use model::{Clock, IdSource, NewRun, Outcome, Pressure, Time, system_id_source};
-use store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver, log};
+use model::{Clock, IdSource, NewRun, Outcome, Pressure, Serial, Time, UnfinishedRuns, system_id_source};
+use store::{Claimed, Created, Creation, Lanes, ReleasedServer, Store, StoreError, TakeOver, log};
 
 /// The longest sleep between two reads of the database.
 const SWEEP: Duration = Duration::from_secs(15);
+/// Rounds of the dispatcher that are further apart than [`SWEEP`] and this: the process, or its machine, stood still between them.
+const STOOD_STILL: Duration = Duration::from_secs(30);
 /// The number of additional workers for cancelled runs, when all other workers are busy.
 const CANCEL_WORKERS: usize = 32;
 /// The pause after a database error.
@@ -60,6 +63,8 @@ struct Inner {
     queue_workers: OnceLock<Arc<dyn QueueWorkers>>,
     /// The number of rounds of the dispatcher in which the database could be used.
     rounds: watch::Sender<u64>,
+    /// When the last round began.
+    last_round: Mutex<Option<Duration>>,
 }
 
 impl Engine {
@@ -88,7 +93,7 @@ impl Engine {
             queues: config.queues.clone().into(),
             id_source,
             interrupts: Interrupts::default(),
-            outage: OutageBefore::default(),
+            outage: LastOutage::default(),
             ends: EndObserver::default(),
         };
         Self::of(decider, config, CANCEL_GRACE)
@@ -118,6 +123,7 @@ impl Engine {
                 pressure: PressureCache::default(),
                 queue_workers: OnceLock::new(),
                 rounds: watch::Sender::default(),
+                last_round: Mutex::default(),
             }),
         }
     }
@@ -210,6 +216,34 @@ impl Engine {
         Ok(created)
     }
 
+    /// Releases a server of restored data. `runs` decides what happens to its unfinished runs; it may be `None` when there are
+    /// none. Of a run that ends, what it leaves to the machine is recorded with the server.
+    ///
+    /// # Errors
+    /// When the database fails; the server is not released then.
+    pub async fn release_server(
+        &self,
+        serial: &Serial,
+        runs: Option<UnfinishedRuns>,
+        by: &str,
+        now: Time,
+    ) -> Result<ReleasedServer, StoreError> {
+        let mut left = Vec::new();
+        if runs == Some(UnfinishedRuns::End) {
+            // No run of a server that is not released is claimed, so these are as they will end.
+            let unfinished = self.store().unfinished_runs(serial).await?;
+            for snapshot in self.store().snapshots(unfinished).await?.into_iter().flatten() {
+                let workflow = self.workflows().get(&snapshot.run.workflow);
+                let effects =
+                    workflow.map(|workflow| workflow.left_behind(&snapshot, now)).unwrap_or_default();
+                left.push((snapshot.run.id, effects));
+            }
+        }
+        let released = self.store().release_server(serial, runs, left, by, now).await?;
+        self.wake();
+        Ok(released)
+    }
+
     /// Creates many runs. Each is created or refused on its own, and all are durable when this returns.
     ///
     /// # Errors
@@ -250,6 +284,7 @@ impl Engine {
         let cancel_permits = Arc::new(Semaphore::new(CANCEL_WORKERS));
         let workers = TaskTracker::new();
         while !stop.is_cancelled() {
+            self.round_begins();
             let pause = match self.start_due(&permits, &cancel_permits, &workers, &stop).await {
                 Ok(pause) => {
                     self.inner.rounds.send_modify(|rounds| *rounds = rounds.wrapping_add(1));
@@ -269,6 +304,22 @@ impl Engine {
         }
         workers.close();
         workers.wait().await;
+    }
+
+    /// Records an outage when the process stood still since the last round: a stopped process or a suspended machine receives as little
+    /// as one that does not run.
+    pub(super) fn round_begins(&self) {
+        let elapsed = self.clock().elapsed();
+        let Some(last) = self.inner.last_round.lock().replace(elapsed) else { return };
+        let apart = elapsed.saturating_sub(last);
+        if apart >= SWEEP + STOOD_STILL {
+            let now = self.clock().now();
+            self.decider().outage.record(now.minus(apart), now);
+            tracing::warn!(
+                seconds = apart.as_secs(),
+                "the controller stood still; deadlines that passed meanwhile are judged later"
+            );
+        }
     }
 
     /// Starts workers for due runs; returns the time until the next run is due.

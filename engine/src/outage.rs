@@ -1,4 +1,5 @@
-//! An outage: the time in which no controller instance ran. Messages that were sent meanwhile were not received.
+//! An outage: the time in which no controller instance ran, or in which it stood still: a stopped process, a suspended machine. Messages
+//! that were sent meanwhile were not received.
 //!
 //! ```text
 //!   last sign of life ------- no controller runs ------- start ---- min(length, REPORT_INTERVAL) ---- overdue waits are judged
@@ -15,15 +16,15 @@ use parking_lot::Mutex;
 
 use model::{NewEvent, PERMIT, Run, Time, Wait};
 
-/// The longest pause after which the sender of a message repeats it (docs/maintenance-os.md, "Reporting").
+/// The longest pause after which the sender of a message repeats it (docs/maintenance-os.md, section "Reporting").
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The time in which no controller instance ran, before this one started.
+/// The time in which no controller instance ran before this one started, or in which this one stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// The last sign of life of the previous instance.
+    /// The last sign of life before it.
     from: Time,
-    /// The start of this instance.
+    /// The start of this instance, or its first round.
     until: Time,
 }
 
@@ -44,12 +45,12 @@ impl Outage {
     }
 }
 
-/// The outage before the start of an engine, shared by its workers.
+/// The last outage, shared by the workers of an engine.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OutageBefore(Arc<Mutex<Option<Outage>>>);
+pub(super) struct LastOutage(Arc<Mutex<Option<Outage>>>);
 
-impl OutageBefore {
-    /// Records the outage between the last sign of life of the previous instance and the start of this one.
+impl LastOutage {
+    /// Records the outage between the last sign of life and the next one.
     pub(super) fn record(&self, from: Time, until: Time) {
         *self.0.lock() = (from < until).then_some(Outage { from, until });
     }

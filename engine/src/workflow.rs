@@ -55,6 +55,11 @@ pub trait Workflow: Send + Sync + 'static {
     fn remark(&self, _snapshot: &Snapshot) -> Option<Remark> {
         None
     }
+    /// What must be recorded of a run that ends at `now` without its finish list: what it leaves to a machine, for the next run on
+    /// the server. Must be a pure function.
+    fn left_behind(&self, _snapshot: &Snapshot, _now: Time) -> Vec<Effect> {
+        Vec::new()
+    }
 }
 
 /// Facts about a run that a workflow adds to its explanation or failure.

@@ -44,7 +44,7 @@ pub use identity::{Component, InvalidIdentity, Model, Vendor};
 pub use plan::{
     Installed, Plan, PlanDecision, PlanOptions, PlannedItem, Refusal, ServerFirmware, SkipReason, plan,
 };
-pub use recognise::{OwnVersions, Recognised, ShownFirmware, candidates, recognise};
+pub use recognise::{OwnVersions, Recognised, ShownFirmware, candidates, recognise, running};
 pub use redfish::FirmwareVersion;
 pub use set::{Entry, FirmwareSet, MAX_FILES, MatchError, SetError, SetName, choose};
 pub use verified::{VerifiedFirmware, VerifyError};

@@ -13,6 +13,7 @@
 //!                             another device matches one          skip: NoFileForModel
 //!   any                       a server always has it, not shown   refuse: UnknownComponent
 //!                             not there                           skip: NotPresent
+//!   any but BMC and BIOS      a part of the inventory is unread   unknown, beside what is shown
 //! ```
 //!
 //! Items are in the order of [`Component`]: the BMC before the BIOS before the rest, then by the id of the device.
@@ -40,6 +41,8 @@ pub struct ServerFirmware {
     pub model: Model,
     /// The installed firmware.
     pub installed: Vec<Installed>,
+    /// How many members of the inventory could not be read. Each may be firmware of a device.
+    pub unread: usize,
 }
 
 /// The firmware of one component or device.
@@ -128,6 +131,8 @@ pub enum PlanDecision {
     Skip(SkipReason),
     /// The component must not be changed.
     Refuse(Refusal),
+    /// Whether the server has such a device, or another one, is not known. It is left as it is.
+    Unknown,
 }
 
 /// One component of a plan.
@@ -157,7 +162,7 @@ impl Plan {
     pub fn installs(&self) -> impl Iterator<Item = (&PlannedItem, &Entry)> {
         self.items.iter().filter_map(|item| match &item.decision {
             PlanDecision::Install(entry) => Some((item, entry)),
-            PlanDecision::Skip(_) | PlanDecision::Refuse(_) => None,
+            PlanDecision::Skip(_) | PlanDecision::Refuse(_) | PlanDecision::Unknown => None,
         })
     }
 
@@ -165,7 +170,7 @@ impl Plan {
     pub fn refusals(&self) -> impl Iterator<Item = (&PlannedItem, &Refusal)> {
         self.items.iter().filter_map(|item| match &item.decision {
             PlanDecision::Refuse(refusal) => Some((item, refusal)),
-            PlanDecision::Install(_) | PlanDecision::Skip(_) => None,
+            PlanDecision::Install(_) | PlanDecision::Skip(_) | PlanDecision::Unknown => None,
         })
     }
 
@@ -196,13 +201,14 @@ fn of_component(
     let mut installed: Vec<&Installed> =
         server.installed.iter().filter(|installed| installed.component == component).collect();
     installed.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
+    let without_device = |decision| PlannedItem { component, id: None, now: None, then: None, decision };
+    let may_have_more = server.unread > 0 && !component.is_in_every_server();
     if installed.is_empty() {
-        let decision = if component.is_in_every_server() {
-            PlanDecision::Refuse(Refusal::UnknownComponent)
-        } else {
-            PlanDecision::Skip(SkipReason::NotPresent)
-        };
-        return vec![PlannedItem { component, id: None, now: None, then: None, decision }];
+        return vec![without_device(match component.is_in_every_server() {
+            true => PlanDecision::Refuse(Refusal::UnknownComponent),
+            false if may_have_more => PlanDecision::Unknown,
+            false => PlanDecision::Skip(SkipReason::NotPresent),
+        })];
     }
     let of_set = || set.entries().iter().filter(|entry| entry.file.component == component);
     let found: Vec<Option<&Entry>> =
@@ -219,7 +225,7 @@ fn of_component(
             None => PlanDecision::Refuse(Refusal::NoFileForModel),
         },
     });
-    items.collect()
+    items.chain(may_have_more.then(|| without_device(PlanDecision::Unknown))).collect()
 }
 
 /// The order of two devices of one component; ids of one BMC differ, the rest orders what a BMC names twice.

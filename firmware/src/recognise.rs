@@ -9,19 +9,20 @@
 //! ```
 //!
 //! A server has one running BMC firmware and one running BIOS. Of several members that look like one, the member wins whose
-//! version the manager or the system itself shows. The ids of some BMCs contain the version and change with it; [`Installed::id`]
-//! is the id without the version.
+//! version the manager or the system itself shows ([`running`] says the same of one component). The ids of some BMCs contain the
+//! version and change with it; [`Installed::id`] is the id without the version.
 //!
 //! Invariants: no two entries have the same component and id; the result does not depend on the order of the members; an inventory
 //! that was stored and read again has the same components.
 
 use std::collections::BTreeSet;
 
-use redfish::{FirmwareVersion, Hardware, SoftwareItem};
+use redfish::{Discovery, FirmwareVersion, Hardware, SoftwareItem};
 
 use crate::catalogue::component_of;
 use crate::identity::{Component, Model, Vendor};
 use crate::plan::{Installed, ServerFirmware};
+use crate::version::{VersionOrder, compare};
 
 /// Words in the id or name of an image that is stored and does not run.
 const STORED: [&str; 10] = [
@@ -82,6 +83,26 @@ pub struct OwnVersions {
     pub bios: Option<FirmwareVersion>,
 }
 
+impl From<&Discovery> for OwnVersions {
+    fn from(found: &Discovery) -> Self {
+        Self {
+            bmc: found.manager.as_ref().and_then(|manager| manager.firmware.clone()),
+            bios: found.system.bios_version.clone(),
+        }
+    }
+}
+
+impl OwnVersions {
+    /// The version of a component of which each server has one; `None` for a device.
+    pub fn of(&self, component: Component) -> Option<&FirmwareVersion> {
+        match component {
+            Component::Bmc => self.bmc.as_ref(),
+            Component::Bios => self.bios.as_ref(),
+            _ => None,
+        }
+    }
+}
+
 impl ServerFirmware {
     /// The firmware in an inventory, read now or stored; `None` when it does not show vendor and model.
     pub fn of(hardware: &Hardware) -> Option<Self> {
@@ -91,15 +112,17 @@ impl ServerFirmware {
             bios: hardware.system.bios_version.as_deref().map(Into::into),
         };
         let system = &hardware.system;
-        Self::of_shown(&shown, &own, (system.manufacturer.as_deref(), system.model.as_deref())).ok()
+        let named = (system.manufacturer.as_deref(), system.model.as_deref());
+        Self::of_shown((&shown, hardware.unread_firmware()), &own, named).ok()
     }
 
-    /// The firmware that a BMC shows, with the versions, the manufacturer and the model that its manager and its system show.
+    /// The firmware that a BMC shows and the number of members that could not be read, with the versions, the manufacturer and the
+    /// model that its manager and its system show.
     ///
     /// # Errors
     /// Returns the name of what is missing, or is no name: the manufacturer or the model.
     pub fn of_shown(
-        shown: &[ShownFirmware],
+        (shown, unread): (&[ShownFirmware], usize),
         own: &OwnVersions,
         (manufacturer, model): (Option<&str>, Option<&str>),
     ) -> Result<Self, &'static str> {
@@ -107,6 +130,7 @@ impl ServerFirmware {
             vendor: manufacturer.and_then(|text| text.parse().ok()).ok_or("manufacturer")?,
             model: model.and_then(|text| text.parse().ok()).ok_or("model")?,
             installed: recognise(shown, own).into_iter().map(|one| one.installed).collect(),
+            unread,
         })
     }
 }
@@ -125,8 +149,8 @@ pub fn recognise(shown: &[ShownFirmware], own: &OwnVersions) -> Vec<Recognised> 
     let mut found: Vec<(Component, &ShownFirmware)> =
         shown.iter().filter_map(|item| component(item).map(|component| (component, item))).collect();
     found.sort_by(|a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
-    keep_one(&mut found, Component::Bmc, own.bmc.as_ref());
-    keep_one(&mut found, Component::Bios, own.bios.as_ref());
+    keep_one(&mut found, Component::Bmc, own);
+    keep_one(&mut found, Component::Bios, own);
     let mut taken: BTreeSet<(Component, String)> = BTreeSet::new();
     let mut all: Vec<Recognised> = Vec::new();
     for (component, item) in found {
@@ -146,6 +170,18 @@ pub fn recognise(shown: &[ShownFirmware], own: &OwnVersions) -> Vec<Recognised> 
         (a.installed.component, &a.installed.id).cmp(&(b.installed.component, &b.installed.id))
     });
     all
+}
+
+/// The member that runs, of the [`candidates`] for a component of which each server has one: the one with the version that the
+/// manager or the system shows. `None` when it shows none of them, and for a device.
+pub fn running<'a>(
+    candidates: &'a [Recognised],
+    component: Component,
+    own: &OwnVersions,
+) -> Option<&'a Recognised> {
+    let own = own.of(component)?;
+    let likeness = |one: &Recognised| likeness(one.installed.version.as_ref(), Some(own));
+    candidates.iter().filter(|one| likeness(one) != Likeness::None).min_by_key(|one| likeness(one))
 }
 
 /// Every running member that looks like a component, in the order of ids; ids as those of [`recognise`].
@@ -220,20 +256,44 @@ fn component(item: &ShownFirmware) -> Option<Component> {
         .or_else(|| component_of(&[&item.id.replace(['_', '-'], " ")]))
 }
 
+/// How much the version of a member looks like the one that the manager or the system shows itself.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Likeness {
+    /// They are the same version.
+    Same,
+    /// One text is a part of the other.
+    Part,
+    /// They differ, or one is missing.
+    None,
+}
+
+fn likeness(version: Option<&FirmwareVersion>, own: Option<&FirmwareVersion>) -> Likeness {
+    let Some((version, own)) = version.zip(own) else { return Likeness::None };
+    if compare(version, own) == VersionOrder::Same {
+        return Likeness::Same;
+    }
+    match is_part(version.as_str(), own.as_str()) || is_part(own.as_str(), version.as_str()) {
+        true => Likeness::Part,
+        false => Likeness::None,
+    }
+}
+
+/// Whether a text stands in another one and ends there with its number: `2.1` is no part of `2.10`.
+fn is_part(part: &str, of: &str) -> bool {
+    let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let (starts, ends) = (digit(part.as_bytes().first()), digit(part.as_bytes().last()));
+    !part.is_empty()
+        && of.match_indices(part).any(|(at, _)| {
+            let (before, behind) = (&of.as_bytes()[..at], &of.as_bytes()[at + part.len()..]);
+            !(starts && digit(before.last()) || ends && digit(behind.first()))
+        })
+}
+
 /// Leaves the one member that the server runs.
-fn keep_one(
-    found: &mut Vec<(Component, &ShownFirmware)>,
-    component: Component,
-    own: Option<&FirmwareVersion>,
-) {
+fn keep_one(found: &mut Vec<(Component, &ShownFirmware)>, component: Component, own: &OwnVersions) {
     let rank = |item: &ShownFirmware| {
-        let shown = match (&item.version, own) {
-            (Some(version), Some(own)) => {
-                own.as_str().contains(version.as_str()) || version.as_str().contains(own.as_str())
-            }
-            _ => false,
-        };
-        (!shown, item.related.is_empty(), item.version.is_none())
+        let likeness = likeness(item.version.as_ref(), own.of(component));
+        (likeness, item.related.is_empty(), item.version.is_none())
     };
     let best = found.iter().filter(|(of, _)| *of == component).min_by_key(|(_, item)| (rank(item), &item.id));
     let Some(best) = best.map(|(_, item)| std::ptr::from_ref::<ShownFirmware>(item)) else { return };

@@ -1,16 +1,16 @@
-//! Why a key was not rotated.
+//! The errors of the rotation of a key.
 
 use thiserror::Error;
 
 use secrets::{MasterKeyError, NoRandomness};
 use store::StoreError;
 
-/// Why a key was not rotated. A rotation that had begun can be continued.
+/// The reason why a key was not rotated. A rotation that had begun can be continued.
 #[derive(Debug, Error)]
 pub enum RotateError {
     /// The key comes from a setting that the operator changes.
     #[error(
-        "this key is given by a setting, so its owner replaces it; docs/operating.md, section Keys, has the steps"
+        "this key is given by a setting, so its owner replaces it; docs/operating.md, section Keys and credentials, has the steps"
     )]
     NotOurs,
     /// The setting MASTER_KEY has one version only.
@@ -37,9 +37,9 @@ pub enum RotateError {
          stays. Enter these credentials again or delete what they belong to, then run the command again"
     )]
     Unreadable {
-        /// How many records.
+        /// The number of these records.
         records: u64,
-        /// Their tables and columns.
+        /// The tables and columns of the records.
         places: String,
     },
     /// A key file could not be written.

@@ -45,15 +45,16 @@ pub use report::{ReportSource, previous_report_secret};
 
 use self::master::Pass;
 
-/// How long the former version of the signing key is accepted after a rotation at least: longer than any token of the registry that it
-/// signs is valid. A signed URL of a task image may be valid for longer; then it is accepted for `MEDIA_URL_TTL`.
+/// The least time for which the former version of the signing key is accepted after a rotation: longer than any token of
+/// the registry that it signs is valid. A signed URL of a task image may be valid for longer; then the version is accepted for
+/// `MEDIA_URL_TTL`.
 pub const SIGNING_OVERLAP: Duration = Duration::from_secs(3600);
-/// How long the former report secret is accepted after a rotation: the time to give the new one to the systems that report.
+/// The time for which the former report secret is accepted after a rotation, while the systems that report receive the new one.
 pub const REPORT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
 /// The interval of checks for versions whose time has ended.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where the master key comes from.
+/// The source of the master key.
 #[derive(Clone, Debug)]
 enum Source {
     /// A file that the program made and replaces.
@@ -118,7 +119,7 @@ impl MasterKeySource {
 pub struct Keys {
     master: Held,
     signing: KeyRing,
-    /// How long the former version of the signing key is accepted after a rotation: no shorter than anything that it signs is valid.
+    /// The time for which the former version of the signing key is accepted after a rotation: all that it signs has ended then.
     signing_overlap: Duration,
     report: RwLock<ReportSource>,
     /// One rotation at a time; where the pass of the present one is.

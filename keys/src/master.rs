@@ -16,10 +16,10 @@ use model::{NewEvent, Time, failpoint};
 use secrets::{KeyVersion, MAX_VERSIONS};
 use store::{ResealCursor, SealedCount, Store};
 
-/// How long one call seals records before it returns.
+/// The time for which one call seals records before it returns.
 const PIECE: Duration = Duration::from_secs(1);
 
-/// Where a pass over the records is. It is not stored: a pass that begins again only reads what is already done.
+/// The position of a pass over the records. It is not stored: a pass that begins again only reads what is already done.
 #[derive(Debug, Default)]
 pub(super) struct Pass(ResealCursor);
 

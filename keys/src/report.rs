@@ -29,14 +29,14 @@ const SECRET_BYTES: usize = 25;
 /// The settings of the shared report secret, which a reload replaces together with the secrets that are accepted.
 #[derive(Clone, Debug, Default)]
 pub struct ReportSource {
-    /// `WEBHOOK_SECRET`.
+    /// The source of the secret, `WEBHOOK_SECRET`.
     pub secret: Option<SecretSource>,
-    /// `WEBHOOK_SECRET_OLD`.
+    /// The source of the former secret, `WEBHOOK_SECRET_OLD`.
     pub former: Option<SecretSource>,
 }
 
 impl ReportSource {
-    /// What these settings name.
+    /// The sources that these settings name.
     pub fn of(settings: &Settings) -> Self {
         Self { secret: settings.webhook_secret.clone(), former: settings.webhook_secret_old.clone() }
     }
@@ -118,7 +118,7 @@ impl Keys {
         *self.report.write() = source;
     }
 
-    /// The file of the shared report secret, if it is in one.
+    /// The file of the shared report secret, if a file contains it.
     pub(super) fn report_file(&self) -> Option<ReportFile> {
         ReportFile::of(&self.report.read())
     }

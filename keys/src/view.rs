@@ -1,4 +1,4 @@
-//! What is shown of keys: names, ids and times.
+//! The view of keys that operators receive: names, ids and times, and no value.
 
 use std::str::FromStr;
 

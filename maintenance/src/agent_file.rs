@@ -1,4 +1,4 @@
-//! Where the agent's program file is.
+//! The places of the agent's program file.
 
 use std::path::{Path, PathBuf};
 

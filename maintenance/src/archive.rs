@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-/// Where the members of a package are.
+/// The places of the members of a package.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Members {
     /// The time stamp of the archive, in seconds since 1970: the time of the package's last change.

@@ -3,7 +3,7 @@
 //! GRUB reads `grub.cfg` of the FAT image and finds its own image by a file whose name has a digest: another medium in the machine
 //! may have a kernel too. The same file is in the ISO tree, because some firmware shows GRUB the CD only.
 
-/// What every kernel of an image is started with. `raid=noautodetect`: arrays on the disks of a machine are not assembled.
+/// The command line of every kernel of an image. `raid=noautodetect`: arrays on the disks of a machine are not assembled.
 const COMMAND_LINE: &str = "console=tty0 console=ttyS0,115200 panic=30 raid=noautodetect quiet";
 
 /// The kernel's command line with the words of an operator.

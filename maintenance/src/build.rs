@@ -29,7 +29,7 @@ use crate::tree::{MOST_FILE_BYTES, Node, Tree};
 const MOST_AGENT_BYTES: u64 = 64 << 20;
 /// The largest copyright file that is read.
 const MOST_COPYRIGHT_BYTES: u64 = 4 << 20;
-/// How hard the initramfs is packed: level 9 needs 64 MiB of memory to unpack, level 6 needs 8.
+/// The level at which the initramfs is packed: level 9 needs 64 MiB of memory to unpack, level 6 needs 8.
 const XZ_LEVEL: u32 = 6;
 /// The boot code of a hybrid image; isohdpfx.bin has as much.
 const MBR_CODE: usize = 432;
@@ -41,11 +41,11 @@ const MOST_DEPTH: usize = 24;
 pub struct KernelSource {
     /// The kernel image.
     pub image: PathBuf,
-    /// The folder of its modules, `/lib/modules/RELEASE`.
+    /// The folder of the modules of the kernel, `/lib/modules/RELEASE`.
     pub modules: PathBuf,
 }
 
-/// What an image is built from.
+/// The inputs from which an image is built.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// The folder of package files; other files in it are passed over.
@@ -64,7 +64,7 @@ pub struct Inputs {
 pub struct Medium {
     /// The bytes of the image.
     pub plan: ImagePlan,
-    /// What is in it.
+    /// The record of the content of the image.
     pub record: Record,
 }
 
@@ -99,7 +99,7 @@ pub fn build(inputs: &Inputs, progress: &mut dyn FnMut(&str)) -> Result<Medium, 
     )
 }
 
-/// What has been made, before it becomes an image.
+/// The parts of an image that are made before its layout.
 struct Parts {
     kernel: Kernel,
     selection: Selection,

@@ -1,4 +1,4 @@
-//! Which drivers, programs and firmware files an image has: the data of the two profiles.
+//! The drivers, programs and firmware files of an image: the data of the two profiles.
 //!
 //! Names are those of the kernel's modules. A driver that the kernel has built in is present. Each list is closed over what its
 //! modules need; nothing else of the kernel is taken.
@@ -166,7 +166,7 @@ pub(crate) const FOLLOWS: &[(&str, &str)] = &[("mlx4_en", "mlx4_core")];
 /// A driver's firmware that is taken when a package has it.
 pub(crate) struct Firmware {
     pub(crate) module: &'static str,
-    /// What the card does without it.
+    /// The loss of the card without the firmware, in words.
     pub(crate) without: &'static str,
 }
 
@@ -184,13 +184,13 @@ pub(crate) const FIRMWARE: &[Firmware] = &[
 
 /// A program of the image.
 pub(crate) struct Program {
-    /// Its path.
+    /// The path of the program.
     pub(crate) path: &'static str,
-    /// The package that has it, for messages.
+    /// The package that has the program, for messages.
     pub(crate) package: &'static str,
-    /// Whether the build ends without it.
+    /// Whether the build ends without the program.
     pub(crate) required: bool,
-    /// Whether the small profile has it.
+    /// Whether the small profile has the program.
     pub(crate) small: bool,
 }
 

@@ -20,7 +20,7 @@ const PT_INTERP: u32 = 3;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 
-/// What a program needs to run.
+/// The files that a program needs to run.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Needs {
     /// The path of the loader; none for a static program.

@@ -1,4 +1,4 @@
-//! Why an image cannot be built, or packages cannot be fetched.
+//! The errors of a build of an image, and of a fetch of packages.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// An input file is not what it should be.
+    /// An input file is damaged, or of another kind.
     #[error("{}: {reason}", file.display())]
     Input {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the file.
         reason: String,
     },
     /// The inputs do not suffice for an image.
@@ -37,7 +37,7 @@ pub enum Error {
     Index {
         /// The URL or file.
         what: String,
-        /// What is wrong with it.
+        /// The problem of the index.
         reason: String,
     },
     /// A download failed.

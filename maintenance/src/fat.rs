@@ -98,7 +98,7 @@ fn entry(name: &[u8; 11], kind: u8, cluster: usize, length: usize) -> [u8; 32] {
 struct Writer {
     cluster: usize,
     data: Vec<u8>,
-    /// What follows each cluster; the first two numbers are not used.
+    /// The number of the cluster that follows each cluster; the first two numbers are not used.
     next: Vec<u16>,
 }
 

@@ -37,7 +37,7 @@ const MOST_ALIAS_BYTES: usize = 512;
 /// The most modules of an image; all drivers of the list need some 250.
 const MOST_MODULES: usize = 2000;
 
-/// What is known of a module.
+/// The facts about a module.
 #[derive(Clone, Debug, Default)]
 struct Module {
     path: String,

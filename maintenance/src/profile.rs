@@ -1,9 +1,9 @@
 //! The two profiles of an image.
 
-/// Which drivers and programs an image has.
+/// The profile of an image: the drivers and programs that it has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ImageProfile {
-    /// Every driver of the list.
+    /// The image has every driver of the list.
     #[default]
     Full,
     /// Virtual machines and common hardware, for slow virtual media.

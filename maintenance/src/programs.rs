@@ -14,7 +14,7 @@ use crate::elf;
 use crate::profile::ImageProfile;
 use crate::tree::Tree;
 
-/// Where the loader of Debian searches libraries.
+/// The folders in which the loader of Debian searches libraries.
 const LIBRARY_FOLDERS: [&str; 3] = ["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib"];
 
 /// The paths that the programs of a profile need: files and links.

@@ -1,4 +1,4 @@
-//! What is in an image: `/.shoal/build.json`.
+//! The record of the content of an image: `/.shoal/build.json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,58 +45,58 @@ pub struct Record {
 /// A file.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct FileRecord {
-    /// Its path in the image.
+    /// The path of the file in the image.
     pub path: String,
-    /// Its length.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// Its SHA-256 in hex.
+    /// The SHA-256 of the file in hex.
     pub sha256: String,
 }
 
 /// A package.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PackageRecord {
-    /// Its name.
+    /// The name of the package.
     pub name: String,
-    /// Its version.
+    /// The version of the package.
     pub version: String,
-    /// Its architecture.
+    /// The architecture of the package.
     pub architecture: String,
-    /// Its source package, with the version if that differs.
+    /// The source package of the package, with the version if that differs.
     pub source: String,
     /// The SHA-256 of the package file.
     pub sha256: String,
-    /// The names of licences in its copyright file. Empty when the file names none.
+    /// The names of licences in the copyright file of the package. Empty when the file names none.
     pub licences: Vec<String>,
 }
 
 /// The first file system of the kernel.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct InitramfsRecord {
-    /// The bytes of its files.
+    /// The bytes of the files of the archive.
     pub bytes: u64,
     /// The bytes of the packed archive.
     pub packed_bytes: u64,
-    /// How it is packed.
+    /// The form in which the archive is packed.
     pub packing: String,
 }
 
 /// A firmware file that is missing.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct FirmwareRecord {
-    /// The driver that asks for it.
+    /// The driver that asks for the firmware.
     pub module: String,
     /// The file, below `/lib/firmware`.
     pub file: String,
-    /// What the card does without it.
+    /// The loss of the card without the firmware, in words.
     pub without: String,
 }
 
 /// A program that is missing.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ProgramRecord {
-    /// Its path.
+    /// The path of the program.
     pub path: String,
-    /// The package that has it.
+    /// The package that has the program.
     pub package: String,
 }

@@ -31,11 +31,11 @@ const MOST_ENTRIES: usize = 1_000_000;
 pub(crate) enum Node {
     /// A file: its place in the temporary file, and whether it can be executed.
     File {
-        /// The offset of its content.
+        /// The offset of the content in the temporary file.
         at: u64,
-        /// The number of its bytes.
+        /// The number of bytes of the content.
         len: u64,
-        /// Whether it is a program.
+        /// Whether the file is a program.
         executable: bool,
     },
     /// A symbolic link with its target as written.
@@ -49,7 +49,7 @@ pub(crate) struct Tree {
     length: u64,
 }
 
-/// Where a path leads.
+/// The end of a path, with the links that lead to it.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Resolved {
     /// The links that were followed.

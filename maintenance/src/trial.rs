@@ -135,7 +135,7 @@ fn root(sources: &mut Sources) -> Result<Archive, String> {
     Ok(root)
 }
 
-/// What the kernel starts with: it finds the disk and goes there.
+/// The initramfs of the trial system: it finds the disk and starts the system on it.
 fn initramfs(sources: &Sources, kernel: &Kernel, busybox: Vec<u8>) -> Result<Vec<u8>, String> {
     let selection = kernel.select(DRIVERS.iter().map(|name| (*name, false)), &sources.tree)?;
     let mut archive = Archive::default();

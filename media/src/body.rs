@@ -66,7 +66,7 @@ impl ImageDigest {
         Ok(Self(hasher.finalize().into()))
     }
 
-    /// The raw bytes.
+    /// The 32 bytes of the digest.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -91,12 +91,12 @@ impl fmt::Debug for ImageDigest {
     }
 }
 
-/// Where the bytes of a body are.
+/// The place of the bytes of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
-    /// In the memory of this process: a read is a copy.
+    /// The bytes are in the memory of this process: a read is a copy.
     Memory,
-    /// On a disk: a read may block.
+    /// The bytes are on a disk: a read may block.
     Disk,
 }
 

@@ -1,4 +1,4 @@
-//! Why a token opens no grant, and the status that a BMC receives for it.
+//! The errors of a token that opens no grant, and the status that a BMC receives for each.
 
 use http::StatusCode;
 
@@ -8,7 +8,7 @@ use super::library::LibraryError;
 use super::spliced::SplicedError;
 use super::task_image_error::TaskImageError;
 
-/// Why a token opens no grant.
+/// The reason why a token opens no grant.
 #[derive(Debug, thiserror::Error)]
 pub enum GrantError {
     /// No grant has this token.

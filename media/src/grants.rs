@@ -56,12 +56,12 @@ const REBUILDS_MAX: usize = 2;
 const LOOKUPS_MAX: usize = 16;
 /// The approximate memory of an open firmware image, whose bytes stay in its file.
 const FIRMWARE_WEIGHT: usize = 1024;
-/// How long a controller may have run after its last sign of life: its heartbeat is written every 15 s at least.
+/// The longest life of a controller after its last sign of life: its heartbeat is written every 15 s at least.
 const ALIVE_UNSEEN: Duration = Duration::from_secs(30);
 /// The time from a power-on within which a host that boots from its medium has read a part of it.
 const BOOTS_WITHIN: Duration = Duration::from_secs(20 * 60);
 
-/// Is notified of what the beacon of a medium says. Called on the thread of a request: an implementation must not block.
+/// Receives the news of the beacon of a medium. Called on the thread of a request: an implementation must not block.
 pub trait BeaconListener: Send + Sync {
     /// Called for each message and for the end of a channel, in the span of the grant. A message can come more than once, also
     /// before the power-on.
@@ -345,12 +345,12 @@ impl MediaGrants {
         Ok(recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending))
     }
 
-    /// Since when reads are counted without a gap. The last reads of a controller instance that was killed may be missing.
+    /// The time since which reads are counted without a gap. The last reads of a killed controller instance may be missing.
     pub fn counting_since(&self) -> Time {
         self.0.recorder.since
     }
 
-    /// Notes that the controller before this one did not stop in order, and when it was last seen alive.
+    /// Notes that the former controller did not stop in order, and when it was last seen alive.
     pub fn former_was_killed(&self, last_seen: Time) {
         // A second call has no effect: there is one former controller.
         let _ = self.0.recorder.killed_at.set(last_seen);

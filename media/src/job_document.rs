@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-/// The content of `job.json`: what the maintenance OS reads about its job. Serialised in the order of the fields.
+/// The content of `job.json`: the facts about its job that the maintenance OS reads. Serialised in the order of the fields.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobDocument {
@@ -48,7 +48,7 @@ pub struct JobDocument {
     pub shoal_version: String,
 }
 
-/// What identifies the disk that an attempt wrote, as the machine reported it.
+/// The identity of the disk that an attempt wrote, as the machine reported it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormerDisk {
     /// The serial number.

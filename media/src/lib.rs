@@ -1,4 +1,4 @@
-//! Media: the images that a BMC reads, and the right to read them.
+//! The images that a BMC reads, and the right to read them.
 //!
 //! ```text
 //! job ── render ──> files ── plan ──> ImagePlan ─────┐                               ┌─ range: which bytes

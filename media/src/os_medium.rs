@@ -46,9 +46,9 @@ const OCI_LAYOUT: &str = r#"{"imageLayoutVersion":"1.0.0"}"#;
 /// One content of an OS image in the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OsBlob {
-    /// Its digest.
+    /// The digest of the blob.
     pub digest: ImageDigest,
-    /// Its length in bytes.
+    /// The length of the blob in bytes.
     pub len: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct OsImage {
 /// Why an OS image cannot be put onto a medium.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OsImageRefused {
-    /// It has too many bytes.
+    /// The OS image has too many bytes.
     #[error(
         "the OS image has {bytes} bytes, and {OS_IMAGE_MAX} fit onto a medium; use a smaller image, or `delivery: network`"
     )]
@@ -72,7 +72,7 @@ pub enum OsImageRefused {
         /// The bytes of all blobs.
         bytes: u64,
     },
-    /// It has too many blobs.
+    /// The OS image has too many blobs.
     #[error("the OS image has {blobs} blobs, and {OS_BLOBS_MAX} are allowed on a medium; squash its layers")]
     TooManyBlobs {
         /// The number of blobs.
@@ -185,9 +185,9 @@ pub trait OsBlobs: Send + Sync {
 /// An open content: an immutable file, all of it.
 #[derive(Clone, Debug)]
 pub struct OpenBlob {
-    /// The file.
+    /// The open file with the content.
     pub file: Arc<File>,
-    /// Its length in bytes.
+    /// The length of the content in bytes.
     pub len: u64,
 }
 
@@ -340,7 +340,7 @@ pub(super) fn hash_plan(hash: &mut Sha256, plan: &ImagePlan) {
     }
 }
 
-/// The beacon of an image that is served: where its file is, and what its reads say.
+/// The beacon of an image that is served: the offset of its file, and the decoder of its reads.
 pub(super) struct BeaconChannel {
     offset: u64,
     decoder: parking_lot::Mutex<Decoder>,
@@ -354,7 +354,7 @@ impl BeaconChannel {
         Some(Self { offset, decoder: parking_lot::Mutex::new(Decoder::new(book)) })
     }
 
-    /// Takes a read of the image. Costs nothing outside of the beacon.
+    /// Decodes a read of the image. A read outside of the beacon costs nothing.
     pub(super) fn read(&self, offset: u64, len: u64) -> Option<beacon::News> {
         let (start, end) = (offset.max(self.offset), offset.saturating_add(len));
         if start >= end || start - self.offset >= beacon::FILE_LEN {

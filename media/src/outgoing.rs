@@ -34,7 +34,7 @@ const METADATA: [IpAddr; 2] = [
     "{address} is {kind}, which the controller does not fetch from; FETCH_ALLOW_CIDRS allows further addresses"
 )]
 pub struct AddressRefused {
-    /// The address.
+    /// The refused address.
     pub address: IpAddr,
     kind: &'static str,
 }
@@ -54,7 +54,7 @@ impl AddressRefused {
     }
 }
 
-/// Which addresses are connected to on behalf of others.
+/// The policy for addresses to which the controller connects on behalf of others.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
     allowed: Arc<[IpNet]>,
@@ -139,7 +139,7 @@ fn embedded(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What kind of refused address this is; `None` for an ordinary one.
+/// The kind of an address that is refused; `None` for an ordinary address.
 fn refused_kind(address: IpAddr) -> Option<&'static str> {
     if METADATA.contains(&address) {
         return Some("a metadata service");
@@ -170,7 +170,7 @@ pub struct FileRefused {
     folder: PathBuf,
 }
 
-/// Which local files are read on behalf of others.
+/// The policy for local files that the controller reads on behalf of others.
 #[derive(Clone, Debug)]
 pub struct FilePolicy {
     folder: PathBuf,
@@ -178,7 +178,7 @@ pub struct FilePolicy {
 }
 
 impl FilePolicy {
-    /// Files below `folder` (`IMAGE_DIR`), and the files that settings name.
+    /// The policy that permits files below `folder` (`IMAGE_DIR`) and the files that settings name.
     #[must_use]
     pub fn below(folder: PathBuf, configured: Vec<PathBuf>) -> Self {
         Self { folder, configured: configured.into() }
@@ -219,12 +219,12 @@ impl FilePolicy {
     }
 }
 
-/// What the library may import from.
+/// The policy for the sources of the library.
 #[derive(Clone, Debug)]
 pub struct SourcePolicy {
     /// The addresses of web servers.
     pub addresses: AddressPolicy,
-    /// Local files.
+    /// The policy for local files.
     pub files: FilePolicy,
 }
 

@@ -22,7 +22,7 @@
 pub enum Selection {
     /// The whole representation, status 200.
     Full,
-    /// One part of it, status 206.
+    /// One part of the representation, status 206.
     Partial {
         /// Offset of the first byte.
         start: u64,

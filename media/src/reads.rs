@@ -91,9 +91,9 @@ impl ReadsState {
 pub(super) struct ReadRecorder {
     store: Arc<dyn GrantStore>,
     clock: Arc<dyn Clock>,
-    /// When it was created.
+    /// The time at which the recorder was created.
     pub(super) since: Time,
-    /// When the controller before was last seen alive, if it was killed.
+    /// The time at which the former controller was last seen alive, if it was killed.
     pub(super) killed_at: OnceLock<Time>,
     queue: Mutex<Queue>,
     wake: Notify,

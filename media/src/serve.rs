@@ -50,7 +50,7 @@ const CHUNK: u64 = 256 * 1024;
 /// The smallest part of a file that is sent with sendfile.
 const SENDFILE_MIN: u64 = 64 * 1024;
 
-/// Is notified of every read of an image.
+/// Observes every read of an image.
 pub trait ReadObserver: Send + Sync {
     /// Called when `len` bytes at `offset` are passed to the connection.
     fn read(&self, offset: u64, len: u64);

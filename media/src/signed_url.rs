@@ -67,7 +67,7 @@ impl fmt::Debug for UrlSigner {
     }
 }
 
-/// What a signature covers. HEAD reads less than GET, so one signature is for both.
+/// The parts of a request that a signature covers. HEAD reads less than GET, so one signature is for both.
 fn signed_parts<'a>(path: &'a str, expires: &'a str, digest: &'a str) -> [&'a [u8]; 4] {
     [b"GET", path.as_bytes(), expires.as_bytes(), digest.as_bytes()]
 }

@@ -30,7 +30,7 @@ use super::task_image_error::TaskImageError;
 /// The version of the recorded inputs and of the identity.
 const FORMAT: u32 = 1;
 
-/// Why a spliced image cannot be made.
+/// The reason why a spliced image cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SplicedError {
     /// The files cannot be added to the maintenance image.

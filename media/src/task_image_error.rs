@@ -1,4 +1,4 @@
-//! Why a task image cannot be made, and the limits that errors name.
+//! The errors of task images, and the limits that the errors name.
 
 use iso9660::PlanError;
 
@@ -9,7 +9,7 @@ pub const TASK_FILES_MAX: usize = 10 << 20;
 /// The version of recorded inputs with an OS image.
 pub(super) const OS_IMAGE_FORMAT: u32 = 2;
 
-/// Why a task image cannot be made.
+/// The reason why a task image cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskImageError {
     /// A file name is not in the list.
@@ -58,7 +58,7 @@ pub enum TaskImageError {
         "read the inputs of a task image: {reason}; the image cannot be served and the job needs a new image"
     )]
     Inputs {
-        /// What is wrong with the inputs.
+        /// The problem of the inputs.
         reason: String,
     },
     /// The recorded inputs have another version.

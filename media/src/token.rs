@@ -37,9 +37,9 @@ const FILE_NAME_MAX: usize = 48;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Suffix {
-    /// `.iso`
+    /// The suffix `.iso`.
     Iso,
-    /// `.img`
+    /// The suffix `.img`.
     Img,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Debug for MediaToken {
     }
 }
 
-/// One use of one image of a job. Each has its own token, so that no URL ever serves other bytes than before.
+/// One use of one image of a job. Each use has its own token, so that no URL ever serves other bytes than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageUse<'a> {
     /// The name under which the image is served.
@@ -118,7 +118,7 @@ pub struct MediaPath {
     pub token: MediaToken,
     /// The requested image.
     pub artifact: Artifact,
-    /// The last segment. It selects the artifact of a task or boot image; of a firmware image it selects nothing.
+    /// The last segment of the path. It selects the artifact of a task or boot image; of a firmware image it selects nothing.
     pub file_name: String,
 }
 
@@ -173,7 +173,7 @@ pub fn media_path(token: &MediaToken, artifact: Artifact, suffix: Suffix) -> Str
     format!("/t{}/{}.{}", token.reveal(), artifact.as_str(), suffix.as_str())
 }
 
-/// Why no media URL can be made from a base URL. The error texts contain no token.
+/// The reason why no media URL can be made from a base URL. The error texts contain no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MediaUrlError {
     /// The base is not a URL.
@@ -232,7 +232,7 @@ pub fn firmware_url(base: &str, token: &MediaToken, file_name: &str) -> Result<S
     }
 }
 
-/// The URL of a path below a base, if BMCs take both.
+/// The URL of a path below a base, if BMCs accept both.
 fn url_below(base: &str, path: &str) -> Result<String, MediaUrlError> {
     let base = Url::parse(base).map_err(MediaUrlError::Malformed)?;
     if !matches!(base.scheme(), "http" | "https") {

@@ -11,8 +11,8 @@ use super::time::Time;
 /// The maximum of canary rows of a batch.
 pub const MAX_CANARIES: u32 = 100;
 
-/// How many rounds `total` jobs take of which `at_once` run at a time; one when their number is not limited. A default deadline counts the
-/// time in the queue, so it has the time of one job for each round.
+/// The number of rounds that `total` jobs take of which `at_once` run at a time; one when their number is not limited. A default
+/// deadline counts the time in the queue, so it has the time of one job for each round.
 pub fn rounds(total: u32, at_once: Option<u32>) -> u32 {
     total.div_ceil(at_once.unwrap_or(total).max(1)).max(1)
 }
@@ -53,12 +53,12 @@ impl FromStr for BatchId {
     }
 }
 
-/// Why no further job of a batch starts.
+/// The stop of a batch: no further job of it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchStop {
-    /// The reason.
+    /// The reason of the stop.
     pub reason: BatchStopReason,
-    /// When the gate was closed.
+    /// The time since which no further job starts.
     pub since: Time,
     /// The number of jobs that have failed since the batch was created or continued.
     pub failures: u32,
@@ -90,7 +90,7 @@ impl BatchStopReason {
 /// A batch as it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The id.
+    /// The id of the batch.
     pub id: BatchId,
     /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
@@ -98,17 +98,17 @@ pub struct Batch {
     pub request_sha256: String,
     /// The number of requested jobs, including the refused ones.
     pub total: u32,
-    /// How many jobs of the batch run at a time; `None` for no limit.
+    /// The maximum of jobs of the batch that run at a time; `None` for no limit.
     pub max_parallel: Option<u32>,
     /// The number of rows, from the first, that are canaries: their jobs must succeed before the others start.
     pub canary: u32,
     /// The number of failed jobs after which no further job starts; `None` for no such limit.
     pub stop_after: Option<u32>,
-    /// The batch whose failed jobs this one repeats.
+    /// The batch whose failed jobs this batch repeats.
     pub retry_of: Option<BatchId>,
-    /// Why no further job of the batch starts now; `None` while they start.
+    /// The stop, because of which no further job of the batch starts now; `None` while jobs start.
     pub stop: Option<BatchStop>,
-    /// When every row had its result; `None` while the request is under way, or when it was interrupted.
+    /// The time at which every row had its result; `None` while the request is under way, or when it was interrupted.
     pub filled_at: Option<Time>,
     /// The user that created the batch.
     pub created_by: String,
@@ -117,7 +117,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How many rounds its jobs take: the canaries first, then the others.
+    /// The number of rounds that the jobs of the batch take: the canaries first, then the others.
     pub fn rounds(&self) -> u32 {
         let canaries = self.canary.min(self.total);
         let of = |jobs: u32| if jobs == 0 { 0 } else { rounds(jobs, self.max_parallel) };

@@ -21,12 +21,12 @@ const CAUSE_ID: usize = 16;
 /// The maximum of jobs that one cause names.
 pub const MAX_NAMED: usize = 20;
 
-/// A failed job with what its failure says.
+/// A failed job with its failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedJob {
-    /// The job.
+    /// The id of the job.
     pub id: RunId,
-    /// Its server.
+    /// The server of the job, if it has one.
     pub server: Option<Serial>,
     /// The class of the failure.
     pub class: String,
@@ -34,14 +34,14 @@ pub struct FailedJob {
     pub step: String,
     /// The cause in one sentence.
     pub summary: String,
-    /// What an operator should do next.
+    /// The next action of an operator.
     pub next_action: String,
     /// Whether a newer installation of the server exists, so that a retry leaves the job out.
     pub superseded: bool,
 }
 
 impl FailedJob {
-    /// What this job has in common with the others of its cause: class, step, and the summary without what names one machine.
+    /// The key of the cause of this job: class, step, and the summary without what names one machine.
     pub fn key(&self) -> (String, String, String) {
         (self.class.clone(), self.step.clone(), common(&self.summary, self.server.as_ref()))
     }
@@ -62,7 +62,7 @@ fn cause_id((class, step, summary): &(String, String, String)) -> String {
     hex::encode(hash.finalize()).chars().take(CAUSE_ID).collect()
 }
 
-/// What some failed jobs have in common.
+/// A cause of failures: what some failed jobs have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// The id, which the same cause has in every batch.
@@ -73,11 +73,11 @@ pub struct Cause {
     pub step: String,
     /// The summary of the first of the jobs.
     pub summary: String,
-    /// What an operator should do next.
+    /// The next action of an operator.
     pub next_action: String,
     /// The number of jobs.
     pub jobs: u64,
-    /// How many of them a newer installation of their server has followed.
+    /// The number of jobs that a newer installation of their server has followed.
     pub superseded: u64,
     /// The first of the jobs, with their servers.
     pub first: Vec<(RunId, Option<Serial>)>,
@@ -118,7 +118,7 @@ pub fn causes(failed: impl IntoIterator<Item = FailedJob>) -> (Vec<Cause>, u64) 
     (causes, rest)
 }
 
-/// A summary without what differs from machine to machine: its serial number, and every word with a digit.
+/// A summary without the words that differ from machine to machine: its serial number, and every word with a digit.
 fn common(summary: &str, server: Option<&Serial>) -> String {
     let names_machine = |word: &str| {
         let bare = word.trim_matches(|character: char| !character.is_alphanumeric());

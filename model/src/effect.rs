@@ -11,7 +11,7 @@ use super::ids::Serial;
 use super::job_recipe::JobRecipe;
 use super::server::PendingCleanup;
 
-/// The row of the `jobs` table (docs/seeds.md S000-41) as it is first written: what only a provisioning run has.
+/// The columns of the `jobs` table (docs/seeds.md S000-41) that are written first: what only a provisioning run has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewJob {
     /// The serial number of the server.
@@ -31,6 +31,19 @@ pub const CANCEL: &str = "verb.cancel";
 /// The signal that gives a run its permit; the key is the resource.
 pub const PERMIT: &str = "permit";
 
+/// The beginning of the name of every [`server_lock`].
+pub const SERVER_LOCKS: &str = "server/";
+
+/// The lock that a run has on the server that it changes.
+pub fn server_lock(server: &Serial) -> String {
+    format!("{SERVER_LOCKS}{server}")
+}
+
+/// The lock that a run has on a BMC through which several servers are managed.
+pub fn bmc_lock(address: &str) -> String {
+    format!("bmc/{address}")
+}
+
 /// The resource of a permit that a step requests and that is released during the run.
 pub fn permit_resource(name: &str) -> String {
     format!("permit/{name}")
@@ -48,7 +61,7 @@ pub enum Effect {
     JobCreated(Box<NewJob>),
     /// The digest of the task image, and the path of its copy.
     TaskImage {
-        /// SHA-256 in hex.
+        /// The SHA-256 of the task image in hex.
         sha256: String,
         /// The path of the copy, if one was written.
         path: Option<String>,
@@ -59,7 +72,7 @@ pub enum Effect {
     PullGrantIssued(PullGrant),
     /// All media grants and the pull grant of the run end.
     GrantsEnded,
-    /// What was observed of a server; the revision of the server stays.
+    /// The capabilities that a discovery observed of a server; the revision of the server stays.
     ServerObserved {
         /// The serial number of the server.
         serial: Serial,
@@ -75,7 +88,7 @@ pub enum Effect {
     ServerUpdateLeft {
         /// The serial number of the server.
         serial: Serial,
-        /// What is known of the update; `None` when it has ended.
+        /// The state of the update; `None` when it has ended.
         update: Option<Value>,
     },
     /// The learned behaviour of a server's BMC, with the firmware version; the revision of the server stays.
@@ -92,21 +105,21 @@ pub enum Effect {
         /// SHA-256 of the certificate in hex.
         fingerprint: String,
     },
-    /// What the machine itself reported that it is made of; the revision of the server stays.
+    /// The inventory that the machine itself reported; the revision of the server stays.
     ServerInventoried {
         /// The serial number of the server.
         serial: Serial,
         /// The inventory as the machine reported it.
         inventory: Value,
     },
-    /// What a server is made of, as its BMC showed it; the revision of the server stays.
+    /// The out-of-band inventory of a server, as its BMC showed it; the revision of the server stays.
     ServerHardwareRead {
         /// The serial number of the server.
         serial: Serial,
         /// The out-of-band inventory.
         hardware: Value,
     },
-    /// The end of the log of the machine's maintenance OS. A later one of the same job takes its place.
+    /// The end of the log of the machine's maintenance OS. A later log of the same job replaces it.
     InstallLogged {
         /// The log, lines divided by line feeds.
         text: String,
@@ -115,7 +128,7 @@ pub enum Effect {
     PermitRequested {
         /// The resource; see [`permit_resource`].
         resource: String,
-        /// How many run trees may have a permit at the same time.
+        /// The number of run trees that may have a permit at the same time.
         capacity: u32,
     },
     /// The run tree gives its permit back.

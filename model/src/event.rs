@@ -30,18 +30,18 @@ impl EventLevel {
     }
 }
 
-/// An event to be written. The store writes it in the transaction of the change that it explains, and gives it its number.
+/// An event to be written. The store writes the event in the transaction of the change that it explains, and numbers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewEvent {
     /// The type of the event: a dotted name from a closed set, for programs.
     pub kind: String,
-    /// The severity.
+    /// The severity of the event.
     pub level: EventLevel,
     /// The step to which the event belongs.
     pub step: Option<StepName>,
     /// The attempt of the step, beginning with 1.
     pub attempt: Option<u32>,
-    /// What caused the event: `engine`, a user's name, `maintenance-os`.
+    /// The actor that caused the event: `engine`, a user's name, `maintenance-os`.
     pub actor: String,
     /// One sentence for operators, without secrets.
     pub message: String,
@@ -114,14 +114,14 @@ pub struct Event {
     /// The type of the event; see [`NewEvent::kind`].
     #[serde(rename = "type")]
     pub kind: String,
-    /// The severity.
+    /// The severity of the event.
     pub level: EventLevel,
     /// The step to which the event belongs.
     pub step: Option<StepName>,
     /// The attempt of the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// What caused the event.
+    /// The actor that caused the event.
     pub actor: String,
     /// One sentence for operators.
     pub message: String,

@@ -31,13 +31,13 @@ pub struct GateClosure {
 /// A shortage of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pressure {
-    /// What is short: `disk`, `registry`.
+    /// The name of the shortage: `disk`, `registry`.
     pub name: String,
     /// When the shortage began.
     pub since: Time,
-    /// What was measured.
+    /// The measured values, in words.
     pub detail: String,
-    /// What an operator can do.
+    /// The next action of an operator.
     pub next_action: String,
 }
 

@@ -55,7 +55,7 @@ pub struct Grant {
     pub token_hash: String,
     /// The job to which the grant belongs.
     pub run: RunId,
-    /// The image.
+    /// The kind of the image.
     pub artifact: Artifact,
     /// The recorded inputs from which the image is rebuilt, sealed; `None` for an unchanged maintenance image, for a firmware
     /// image and for an ended grant.
@@ -68,7 +68,7 @@ pub struct Grant {
     pub created_at: Time,
 }
 
-/// A grant with what happened to it since it was issued.
+/// A grant with its state: its server, its end and the reads of its image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredGrant {
     /// The grant.
@@ -81,7 +81,7 @@ pub struct StoredGrant {
     pub reads: GrantReads,
 }
 
-/// What was read through a grant.
+/// The reads through a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantReads {
     /// When the first range was read.
@@ -119,10 +119,10 @@ pub struct PullGrant {
     pub repository: String,
 }
 
-/// What was read through one media grant of a run.
+/// The reads through one media grant of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaEvidence {
-    /// Which image the grant is for.
+    /// The kind of the image.
     pub artifact: Artifact,
     /// The length of the image in bytes.
     pub size: u64,

@@ -1,4 +1,4 @@
-//! The source of ids and jitter. Keys and nonces come from elsewhere, because they must never repeat.
+//! The source of ids and jitter. Keys and nonces have another source, because they must never repeat.
 //!
 //! Invariant: only the controller's start asks the operating system for ids that are stored and for jitter. Every other module
 //! receives an [`IdSource`], so that a simulation can be repeated (decision D10). The placeholder ids of a dry run are not

@@ -62,7 +62,7 @@ impl JobStatus {
     }
 }
 
-/// A run with what its caller attached to it.
+/// A run with the labels and links that its caller attached to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// The run of the job.
@@ -77,7 +77,7 @@ pub struct Job {
     pub batch: Option<BatchId>,
     /// The cleanup steps that failed.
     pub cleanup_remaining: Vec<StepName>,
-    /// What only a job of the workflow [`PROVISION`] has.
+    /// The record that only a job of the workflow [`PROVISION`] has.
     pub provision: Option<ProvisionRecord>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The recipe of a job as it was accepted. The row of the job keeps it, nothing else does, and it never changes.
+/// The recipe of a job as it was accepted. Only the row of the job contains it, and it never changes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JobRecipe {
     /// The text, byte for byte as submitted. It may contain secrets, so `Debug` shows only its size.

@@ -37,7 +37,9 @@ pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, rounds
 pub use cause::{Cause, FailedJob, causes};
 pub use condition::Condition;
 pub use cut::cut_middle;
-pub use effect::{CANCEL, Effect, NewJob, PERMIT, is_permit, permit_resource};
+pub use effect::{
+    CANCEL, Effect, NewJob, PERMIT, SERVER_LOCKS, bmc_lock, is_permit, permit_resource, server_lock,
+};
 pub use error_chain::{distinct_causes, error_chain};
 pub use event::{Event, EventLevel, NewEvent};
 pub use event_types::{EVENT_TYPES, selects_an_event};
@@ -54,7 +56,7 @@ pub use names::{FailureClass, HoldClass, StepName};
 pub use restoration::{Restoration, RestoredServer, UnfinishedRuns};
 pub use run::{
     Failure, Hold, Idempotency, Lease, LockRequest, NewRun, OnConflict, Outcome, Position, Purpose, Run,
-    RunChange, RunPlan, RunRequest, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord,
+    RunChange, RunPlan, RunRequest, RunVersion, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord,
     StepSummary, Wait,
 };
 pub use server::{PendingCleanup, Server, TlsMode};

@@ -13,36 +13,36 @@ use serde::{Deserialize, Serialize};
 use super::ids::{RunId, Serial};
 use super::time::Time;
 
-/// Why a server is not released, and how old its data is.
+/// The restoration of a server: the reason why it is not released, and the age of its data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restoration {
     /// When the controller found that its data is a copy or old.
     pub since: Time,
     /// The time of the last event in the data. Nothing that happened later is known.
     pub as_of: Time,
-    /// How the controller found it.
+    /// The sign by which the controller found that its data is a copy or old.
     pub reason: String,
 }
 
 /// A server that no operator has released yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestoredServer {
-    /// The server.
+    /// The serial number of the server.
     pub serial: Serial,
-    /// Why it is not released.
+    /// The restoration, because of which the server is not released.
     pub restoration: Restoration,
-    /// Its runs that have not ended in the data.
+    /// The runs of the server that have not ended in the data.
     pub unfinished: Vec<RunId>,
 }
 
-/// What happens to the unfinished runs of a released server.
+/// The decision about the unfinished runs of a server that is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum UnfinishedRuns {
-    /// They continue where the data says they were. The time since the data was written counts against no deadline.
+    /// The runs continue where the data says they were. The time since the data was written counts against no deadline.
     Continue,
-    /// They end at once. Nothing is sent to the BMC: no cleanup, no power change.
+    /// The runs end at once. Nothing is sent to the BMC: no cleanup, no power change.
     End,
 }
 

@@ -29,7 +29,7 @@ use super::time::Time;
 use super::transition::Phase;
 use super::workflow_version::WorkflowVersion;
 
-/// How a run ended; never lost (decision D11).
+/// The outcome of a run; never lost (decision D11).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString,
 )]
@@ -65,7 +65,7 @@ pub struct Wait {
     pub step: StepName,
     /// When the wait began.
     pub since: Time,
-    /// When the wait becomes a failure, or what the step declares instead.
+    /// When the wait becomes a failure, or the outcome that the step declares instead.
     pub deadline: Time,
     /// The signals that end the wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,7 +73,7 @@ pub struct Wait {
     /// When the step is called again without a signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub poll_at: Option<Time>,
-    /// What the step knows, in one sentence.
+    /// The facts that the step knows, in one sentence.
     pub detail: String,
 }
 
@@ -95,11 +95,11 @@ pub struct Hold {
     pub remind_at: Time,
     /// The verbs that end the hold.
     pub verbs: Vec<String>,
-    /// What the operator must decide, in one sentence.
+    /// The decision that an operator must make, in one sentence.
     pub detail: String,
 }
 
-/// Why a run did not succeed. It is made where the fault is found and not changed later.
+/// The failure of a run that did not succeed. It is made where the fault is found and not changed later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// The class, from the closed list of the workflow, for filters and statistics.
@@ -111,7 +111,7 @@ pub struct Failure {
     /// Facts about the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<Value>,
-    /// What an operator should do next.
+    /// The next action of an operator.
     pub next_action: String,
 }
 
@@ -168,7 +168,7 @@ pub enum StepPhase {
     Done,
     /// The step failed.
     Failed,
-    /// There was nothing to do.
+    /// The step had nothing to do.
     Skipped,
     /// The step was done and then undone.
     Undone,
@@ -203,7 +203,7 @@ pub struct StepRecord {
     pub epoch: i64,
     /// The state of the instance.
     pub phase: StepPhase,
-    /// What the step recorded for later steps and for operators.
+    /// The output of the step, for later steps and for operators.
     pub output: Value,
     /// When the first intent was written.
     pub started_at: Time,
@@ -216,6 +216,8 @@ pub struct StepRecord {
 pub struct StepSummary {
     /// The name of the step.
     pub name: StepName,
+    /// What a step of a name that the plan has several times works on; empty for any other step.
+    pub key: String,
     /// The state of the step.
     pub phase: StepPhase,
     /// The number of the current attempt.
@@ -235,11 +237,11 @@ pub struct Signal {
     pub name: String,
     /// The key: a second signal with this name and key is a duplicate.
     pub key: String,
-    /// The content.
+    /// The content of the signal.
     pub payload: Value,
-    /// When it was stored.
+    /// When the signal was stored.
     pub received_at: Time,
-    /// Whether a step has acted on it.
+    /// Whether a step has acted on the signal.
     pub consumed: bool,
 }
 
@@ -252,7 +254,7 @@ pub struct Lease {
     pub expires_at: Time,
 }
 
-/// What a run does to its server.
+/// The purpose of a run: whether it changes its server.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString,
 )]
@@ -278,10 +280,19 @@ impl Purpose {
     }
 }
 
+/// Which row of a run a change was computed from. A change that expects another version than that of the stored row is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunVersion {
+    /// How often a worker has claimed the run; a lease is of one epoch.
+    pub epoch: i64,
+    /// How often the row was written.
+    pub revision: i64,
+}
+
 /// The row of a run that changes with every step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The id.
+    /// The id of the run.
     pub id: RunId,
     /// The name of the workflow.
     pub workflow: String,
@@ -289,29 +300,29 @@ pub struct Run {
     pub workflow_version: WorkflowVersion,
     /// The server that the run works on.
     pub server: Option<Serial>,
-    /// The run that requested this one.
+    /// The run that requested this run.
     pub parent: Option<RunId>,
     /// The root of the run tree; it holds the locks.
     pub root: RunId,
-    /// What the run does to its server.
+    /// The purpose of the run: whether it changes its server.
     pub purpose: Purpose,
     /// The phase.
     pub phase: Phase,
-    /// How the run ended, or will end after undo and the finish list.
+    /// The outcome of the run, or its outcome after undo and the finish list.
     pub outcome: Option<Outcome>,
     /// The current step.
     pub step: Option<StepName>,
-    /// Why the run waits.
+    /// The wait, while the run waits.
     pub wait: Option<Wait>,
-    /// Why the run is held.
+    /// The hold, while the run is held.
     pub hold: Option<Hold>,
-    /// Why the run did not succeed.
+    /// The failure of a run that did not succeed.
     pub failure: Option<Failure>,
     /// The queue of the next step.
     pub queue: String,
     /// The priority; higher runs start first.
     pub priority: i32,
-    /// When the run is due. For a run with a lease: when another worker may take it over.
+    /// When the run is due. For a run with a lease, the time at which another worker may take it over.
     pub next_run_at: Option<Time>,
     /// When the run must have an outcome.
     pub deadline_at: Time,
@@ -327,7 +338,7 @@ pub struct Run {
     pub restored: bool,
     /// The user that created the run.
     pub created_by: String,
-    /// Grows with every change.
+    /// The revision of the row, which grows with every change.
     pub revision: i64,
     /// When the run was created.
     pub created_at: Time,
@@ -335,11 +346,18 @@ pub struct Run {
     pub updated_at: Time,
 }
 
-/// Everything that a worker needs to continue a run, from one read. Every decision copies it; therefore the parts that rarely
-/// change are shared.
+impl Run {
+    /// The version of this row.
+    pub fn version(&self) -> RunVersion {
+        RunVersion { epoch: self.epoch, revision: self.revision }
+    }
+}
+
+/// A run with its input, plan, step records and signals, from one read. Every decision copies the snapshot; therefore the parts
+/// that rarely change are shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// The row.
+    /// The row of the run.
     pub run: Run,
     /// The input; it never changes.
     pub input: Arc<Value>,
@@ -351,7 +369,7 @@ pub struct Snapshot {
     pub steps: Vec<StepRecord>,
     /// The signals that the run has received.
     pub signals: Vec<Signal>,
-    /// What was read through the media grants of the run. A claim reads it only for a run whose deadline has passed.
+    /// The reads through the media grants of the run. A claim reads them only for a run whose deadline has passed.
     pub media: Vec<MediaEvidence>,
 }
 
@@ -410,7 +428,7 @@ impl Snapshot {
     }
 }
 
-/// Everything that one commit writes, in one transaction.
+/// The writes of one commit, in one transaction.
 #[derive(Clone, Debug)]
 pub struct RunChange {
     /// The whole new row; the store checks epoch and revision of the old one and counts the revision up.
@@ -450,13 +468,13 @@ impl RunChange {
 pub struct LockRequest {
     /// The resource.
     pub resource: String,
-    /// How many run trees may hold the resource; every request for it must name the same number.
+    /// The number of run trees that may hold the resource; every request for it must name the same number.
     pub capacity: u32,
-    /// What happens when the resource is not free.
+    /// The effect of a resource that is not free.
     pub on_conflict: OnConflict,
 }
 
-/// What happens to a run when another run tree holds its resource.
+/// The effect on a run when another run tree holds its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
@@ -468,22 +486,22 @@ pub enum OnConflict {
     Wait,
 }
 
-/// What the caller attaches to a run; the steps do not read it.
+/// The facts that the caller attaches to a run; the steps do not read them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunRequest {
     /// The operator's labels.
     pub labels: BTreeMap<String, String>,
-    /// The ended run that this one repeats.
+    /// The ended run that this run repeats.
     pub retry_of: Option<RunId>,
     /// The batch to which the run belongs.
     pub batch: Option<BatchId>,
-    /// Whether the run is a canary of its batch, which the others wait for.
+    /// Whether the run is a canary of its batch, for which the others wait.
     pub canary: bool,
     /// The key under which a repetition of the request finds this run.
     pub idempotency: Option<Idempotency>,
 }
 
-/// An idempotency key, unique for each server, and what it stands for.
+/// An idempotency key, unique for each server, and the request for which it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
     /// The caller's key.
@@ -503,11 +521,11 @@ pub struct NewRun {
     pub workflow_version: WorkflowVersion,
     /// The server that the run works on.
     pub server: Option<Serial>,
-    /// The run that requests this one, and the root of its run tree.
+    /// The run that requests the new run, and the root of its run tree.
     pub parent: Option<(RunId, RunId)>,
-    /// What the run does to its server.
+    /// The purpose of the run: whether it changes its server.
     pub purpose: Purpose,
-    /// What the caller attaches to the run.
+    /// The labels and links that the caller attaches to the run.
     pub request: RunRequest,
     /// The priority; higher runs start first.
     pub priority: i32,

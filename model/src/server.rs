@@ -12,7 +12,7 @@ use super::names::{FailureClass, StepName};
 use super::restoration::Restoration;
 use super::time::Time;
 
-/// How the certificate of a BMC is verified.
+/// The verification of the certificate of a BMC.
 #[derive(
     Clone,
     Copy,
@@ -72,7 +72,7 @@ pub struct Server {
     pub network: Option<Map<String, Value>>,
     /// The operator's labels.
     pub labels: BTreeMap<String, String>,
-    /// How the certificate of the BMC is verified.
+    /// The verification of the certificate of the BMC.
     pub tls: TlsMode,
     /// SHA-256 of the BMC's certificate in hex, for [`TlsMode::Pinned`].
     pub tls_fingerprint: Option<String>,
@@ -88,7 +88,7 @@ pub struct Server {
     pub updated_at: Time,
     /// When the BMC last responded.
     pub last_seen: Option<Time>,
-    /// What was last observed of the server; `update` is the update that a run has left to its BMC.
+    /// The last observation of the server; `update` is the update that a run has left to its BMC.
     pub observed: Option<Value>,
     /// The learned behaviour of the BMC, with the firmware version to which it applies.
     pub learned: Option<Value>,
@@ -96,21 +96,21 @@ pub struct Server {
     pub pending_cleanup: Option<PendingCleanup>,
     /// The operator's instruction that no job starts on this server.
     pub maintenance: Option<GateClosure>,
-    /// Why nothing is done to the server: its data was restored, and no operator has released it.
+    /// The restoration, because of which nothing is done to the server; `None` for a released server.
     pub restored: Option<Restoration>,
 }
 
 /// Cleanup that a run could not do; the next run on the server does it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingCleanup {
-    /// The run that left it.
+    /// The run that left the cleanup.
     pub job_id: RunId,
     /// The steps of the cleanup that failed.
     pub remaining: Vec<StepName>,
     /// The virtual media slots that may still hold an image of the run.
     #[serde(default)]
     pub slots: Vec<String>,
-    /// Why the steps are not known: the run ended without cleanup. `remaining` is empty then.
+    /// The class of the run that ended without cleanup, so that the steps are not known. `remaining` is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<FailureClass>,
 }

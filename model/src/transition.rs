@@ -67,7 +67,7 @@ impl Phase {
     }
 }
 
-/// What moves a run from one phase to another.
+/// The event that moves a run from one phase to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::VariantArray)]
 pub enum Trigger {
     /// A worker takes the lease, also from an owner that lost it.

@@ -10,7 +10,7 @@
 
 use super::transition::Phase;
 
-/// What an operator can request for a run.
+/// A verb that an operator can request for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Verb {

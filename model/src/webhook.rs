@@ -100,7 +100,7 @@ pub struct Webhook {
     pub created_by: String,
     /// When the webhook was created.
     pub created_at: Time,
-    /// Why the webhook is disabled; `None` when it is enabled.
+    /// The reason why the webhook is disabled; `None` when it is enabled.
     pub disabled: Option<String>,
     /// The position in the log up to which every event was handled.
     pub cursor: i64,
@@ -124,7 +124,7 @@ impl Webhook {
     }
 }
 
-/// An event with what filters and subjects select it by.
+/// An event with the facts by which filters and subjects select it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutgoingEvent {
     /// The event.
@@ -174,7 +174,7 @@ pub struct DeadLetter {
     pub attempts: u32,
     /// The time of the first failure.
     pub since: Time,
-    /// When it was given up.
+    /// When the event was given up.
     pub given_up_at: Time,
     /// The last error.
     pub error: String,

@@ -71,7 +71,7 @@ pub(super) struct Observation {
 /// The state that is kept between observations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct CompletionWatch {
-    /// When the host was powered on.
+    /// The time at which the host was powered on.
     pub(super) since: Time,
     /// The time after power-on in which no sign counts.
     pub(super) minimum: Duration,

@@ -1,4 +1,4 @@
-//! What a machine without a network says by reads of its medium, as reports and signals of its job.
+//! The messages of a machine without a network, said by reads of its medium: they become reports and signals of its job.
 //!
 //! ```text
 //!  News::Message  Started, Done   --signal "media-step", key = unit--> known to `explain` and to the wait
@@ -99,11 +99,11 @@ fn image_kind(snapshot: &Snapshot) -> ImageKind {
     }
 }
 
-/// What a medium has said so far.
+/// The messages that a medium has said so far.
 pub(super) struct Heard {
-    /// Why the channel is unusable, if it is.
+    /// The reason why the channel is unusable, if it is.
     pub(super) unusable: Option<String>,
-    /// Whether anything was said.
+    /// Whether the medium has said anything.
     pub(super) started: bool,
     /// The last step that is done, by its unit.
     pub(super) done: Option<&'static str>,

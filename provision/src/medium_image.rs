@@ -1,19 +1,19 @@
-//! What the registry holds for a job with `delivery: media`.
+//! The image that the registry holds for a job with `delivery: media`.
 
 use media::OsImage;
 
-/// What the registry of the controller holds under a name.
+/// The content of the registry of the controller under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediumImage {
-    /// Nothing.
+    /// The registry has no such name.
     Missing,
-    /// Something that cannot be installed from a medium; the reason is a sentence.
+    /// The name stands for something that cannot be installed from a medium; the reason is a sentence.
     Refused(String),
-    /// An image.
+    /// The name stands for an image that a medium can hold.
     Found {
         /// The digest that the name stands for: of the manifest, or of the index around it.
         digest: String,
-        /// What the medium holds.
+        /// The OS image for the medium.
         image: OsImage,
     },
 }

@@ -12,7 +12,7 @@ use engine::ChildRefused;
 use media::{FormerDisk, SeedOfRun};
 use model::{
     BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
-    RunId, RunRequest, Serial, Snapshot, Time, error_chain,
+    RunId, RunRequest, Serial, Snapshot, Time, bmc_lock, error_chain, server_lock,
 };
 use recipe::{FieldError, Lint, Network, Recipe, TaskTarget};
 use secrets::{JobTokens, token_hash};
@@ -45,13 +45,13 @@ pub struct JobOrder {
     /// The batch of the job, and the maximum of its jobs that run at once.
     #[serde(default)]
     pub batch: Option<(BatchId, Option<u32>)>,
-    /// Whether the job is a canary of its batch, which the others wait for.
+    /// Whether the job is a canary of its batch, for which the others wait.
     #[serde(default)]
     pub canary: bool,
     /// The deadline, if not the controller's default.
     #[serde(default)]
     pub deadline: Option<Time>,
-    /// How many jobs of its batch run one after the other: a default deadline has the time of as many. Zero is one.
+    /// The number of jobs of its batch that run one after the other: a default deadline has the time of as many. Zero is one.
     #[serde(default)]
     pub rounds: u32,
     /// Time limits of steps in seconds, where they differ from the default.
@@ -272,7 +272,7 @@ impl Services {
             seed,
         };
         let mut locks = vec![LockRequest {
-            resource: format!("server/{}", order.server_serial),
+            resource: server_lock(&order.server_serial),
             capacity: 1,
             on_conflict: OnConflict::Refuse,
         }];
@@ -283,7 +283,7 @@ impl Services {
             |resource: String, capacity| LockRequest { resource, capacity, on_conflict: OnConflict::Wait };
         let per_site = order.site.zip(self.settings.limits.per_site);
         locks.extend(per_site.map(|(site, capacity)| wait_for(format!("site/{site}"), capacity)));
-        locks.extend(order.shared_bmc.map(|address| wait_for(format!("bmc/{address}"), 1)));
+        locks.extend(order.shared_bmc.map(|address| wait_for(bmc_lock(&address), 1)));
         NewRun {
             id,
             workflow: WORKFLOW.to_owned(),

@@ -32,8 +32,8 @@ impl Services {
         }
     }
 
-    /// Looks the OS image of a recipe with `delivery: media` up. Returns the name's digest and the image, or the reason why it is
-    /// refused.
+    /// Reads the OS image of a recipe with `delivery: media` in the registry. Returns the name's digest and the image, or the
+    /// reason why the image is refused.
     pub(super) async fn medium_image(
         &self,
         recipe: &Recipe,

@@ -74,7 +74,7 @@ pub(super) struct Discovered {
     /// The number of the slot plan attempt, from 1. Each attempt has its own grants.
     #[serde(default = "first")]
     pub(super) attempt: u32,
-    /// What earlier jobs learned about the slots.
+    /// The slots as earlier jobs learned to know them.
     #[serde(default)]
     pub(super) learned: LearnedSlots,
     /// Hashes of the tokens of the grants of later slot plans.
@@ -118,7 +118,7 @@ pub(super) struct SlotFallback {
 pub(super) struct SplicedBootGrant {
     /// The identity of the image.
     pub(super) identity: String,
-    /// Hash of the token of its grant.
+    /// The hash of the token of the grant.
     pub(super) grant: String,
 }
 
@@ -142,25 +142,25 @@ pub(super) struct BootSet {
     pub(super) read_within_s: u64,
 }
 
-/// The look at a machine that may have booted its disk; part of the output of the step that waits for the installation.
+/// The observations of a machine that may have booted its disk; part of the output of the step that waits for the installation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct BootLook {
     /// Whether the machine was looked at and no second way to boot is tried.
     pub(super) looked: bool,
-    /// When the machine is looked at again.
+    /// The time at which the machine is observed again.
     pub(super) look_at: Option<Time>,
     /// The second way to boot, once it is chosen.
     pub(super) second_way: Option<SecondWay>,
-    /// Since when each look has seen the host off.
+    /// The time since which each observation has found the host off.
     pub(super) off_since: Option<Time>,
-    /// Whether the machine was looked at while it installs.
+    /// Whether the machine was observed while it installs.
     pub(super) observed: bool,
-    /// Whether a look has found that a slot lost its medium.
+    /// Whether an observation has found that a slot lost its medium.
     pub(super) media_lost: bool,
-    /// When the machine was last looked at while it installs, or its wait began.
+    /// The time of the last observation while the machine installs, or the begin of its wait.
     pub(super) observed_at: Option<Time>,
-    /// Looks in a row that failed or found nothing new.
+    /// The number of observations in a row that failed or found nothing new.
     pub(super) unchanged: u32,
     /// Whether the last look could not read the BMC.
     pub(super) silent: bool,

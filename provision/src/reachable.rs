@@ -31,7 +31,7 @@ const MAX_CONSOLE: usize = 32;
 /// Characters of a fingerprint: OpenSSH's form of SHA-256 has 50.
 const MAX_FINGERPRINT: usize = 128;
 
-/// How a machine in the rescue system is reached.
+/// The addresses by which a machine in the rescue system is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reach {
@@ -45,7 +45,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Builds it from the members of a report. What is malformed is left out; what is long is cut.
+    /// Builds the value from the members of a report. Malformed members are left out; long ones are cut.
     pub(super) fn reported(
         addresses: Option<&Value>,
         ssh_host_key: Option<&Value>,
@@ -67,7 +67,7 @@ impl Reach {
         }
     }
 
-    /// Says how the machine is reached, as the end of a sentence.
+    /// Describes how the machine is reached, as the end of a sentence.
     pub(super) fn describe(&self) -> String {
         let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
         let mut ways = Vec::new();
@@ -130,7 +130,7 @@ fn is_rescue(snapshot: &Snapshot) -> bool {
     recipe.is_some_and(|recipe| recipe.task_target == TaskTarget::Rescue)
 }
 
-/// Returns how the machine of a run is reached, once it has reported it.
+/// Returns the addresses of the machine of a run, once the machine has reported them.
 pub(super) fn reach(snapshot: &Snapshot) -> Option<Reach> {
     let signal = snapshot.signals.iter().find(|signal| signal.name == REACHABLE)?;
     Reach::deserialize(&signal.payload).ok()

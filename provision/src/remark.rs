@@ -1,4 +1,4 @@
-//! What the records of a job, and the reads of its media, tell an operator beyond its wait or failure.
+//! The remark about a job: facts that its records and the reads of its media show beyond its wait or failure.
 //!
 //! ```text
 //!   choosing slots           which slot refused which image, by plan
@@ -63,13 +63,13 @@ fn refused_plans(snapshot: &Snapshot) -> Option<Remark> {
     (!refused.is_empty()).then_some(Remark { facts, next_action: None })
 }
 
-/// Returns what the machine has reported at its end, if it has.
+/// Returns the status that the machine has reported at its end, if it has reported one.
 fn reported(snapshot: &Snapshot) -> Option<&str> {
     let report = snapshot.signals.iter().find(|signal| signal.name == SIGNAL)?;
     report.payload.get("status")?.as_str()
 }
 
-/// Returns whether the machine booted, as the reads of the media show it. `reports`: the machine is expected to report.
+/// Returns the remark about the boot of the machine, by the reads of its media. `reports`: the machine is expected to report.
 fn boot(snapshot: &Snapshot, reports: bool) -> Option<Remark> {
     let powered_on = second_way::powered_on_at(snapshot)?;
     let last_read = |artifact| {

@@ -31,15 +31,15 @@ use recipe::{Recipe, TaskTarget};
 pub(super) const SIGNAL: &str = "report";
 /// The signal that records that the machine has reported progress. No wait ends by it.
 pub(super) const PROGRESS: &str = "progress";
-/// So many last events are looked at for an earlier delivery of a late report.
+/// The number of last events that are searched for an earlier delivery of a late report.
 const LATE_LOOK: u32 = 20;
 /// The unit that chooses the disk, before the first write.
 const SELECT_DISK: &str = "select-disk.service";
 /// Reported names are cut to this number of characters.
 const MAX_TEXT: usize = 256;
-/// Of a longer message the beginning and the end stay: the end names the cause.
+/// The longest message that is stored whole. Of a longer one the beginning and the end stay: the end names the cause.
 const MAX_MESSAGE: usize = 1000;
-/// Of a reported log this number of bytes at its end is stored.
+/// The number of bytes of a reported log that are stored, from its end.
 const MAX_LOG: usize = 16 * 1024;
 /// The largest inventory that is stored, in bytes of its JSON.
 const MAX_INVENTORY: usize = 48 * 1024;
@@ -60,7 +60,7 @@ pub enum InstallReport {
     },
     /// The machine is in the rescue system and waits for an operator.
     Reachable {
-        /// How it is reached.
+        /// The addresses by which the machine is reached.
         reach: Reach,
         /// The job of the report.
         job_id: Option<String>,
@@ -71,7 +71,7 @@ pub enum InstallReport {
         step: String,
         /// The progress in percent.
         percent: Option<u8>,
-        /// Of the OS image: the bytes that were read, and all.
+        /// The progress of the OS image: the bytes that were read, and all bytes.
         image: Option<(u64, u64)>,
         /// The identity of the disk that is written, or will be.
         disk: Option<Map<String, Value>>,
@@ -95,7 +95,7 @@ pub struct Details {
     pub log: Option<String>,
     /// The identity of the disk that was written.
     pub disk: Option<Map<String, Value>>,
-    /// What the machine is made of.
+    /// The inventory of the machine.
     pub inventory: Option<Map<String, Value>>,
 }
 

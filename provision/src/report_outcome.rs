@@ -21,7 +21,7 @@ pub enum ReportOutcome {
     },
     /// The machine is about to write a disk, and the job has written another one before.
     OtherDisk {
-        /// What identifies the disk that was written.
+        /// The identity of the disk that was written.
         first: String,
     },
     /// The job has not powered the machine on yet.

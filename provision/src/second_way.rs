@@ -1,4 +1,4 @@
-//! The second way to boot: what the records of a job say about it.
+//! The second way to boot, as the records of a job show it.
 //!
 //! ```text
 //!   power-on, override consumed, no read of the media, for boot_read_within_s (10 minutes)

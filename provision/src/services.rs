@@ -14,7 +14,7 @@ use model::{RunId, Snapshot, StepName};
 use recipe::{Recipe, RecipeSchemas};
 use secrets::TokenSeeds;
 
-/// Looks up OS images before a machine is changed.
+/// Reads OS images in the registry before a machine is changed.
 #[async_trait]
 pub trait OsImages: Send + Sync {
     /// Pins an image (`reference` is a tag or a digest) for `owner` if this controller's registry holds it. Returns whether it
@@ -83,7 +83,7 @@ pub struct Services {
     pub bmc: Arc<BmcServices>,
     /// The accepted recipe schemas.
     pub schemas: RecipeSchemas,
-    /// Looks up OS images.
+    /// The OS images of the registry of the controller.
     pub images: Box<dyn OsImages>,
     /// The media grants.
     pub grants: MediaGrants,

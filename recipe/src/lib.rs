@@ -56,7 +56,7 @@ pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
 pub use schemas::{RecipeSchemas, SchemaError};
 pub use storage::Storage;
 
-/// How long a session of `rescue.target` lasts without `session_minutes`.
+/// The minutes of a session of `rescue.target` without `session_minutes`.
 const SESSION_MINUTES: u32 = 240;
 /// The time for a secure erase: 20 TB at 150 MB/s take 37 hours, and disks may be erased one after the other.
 const SECURE_ERASE_TIME: Duration = Duration::from_secs(72 * 3600);
@@ -188,9 +188,9 @@ pub struct Recipe {
     pub schema_id: String,
     /// The target that the maintenance OS starts.
     pub task_target: TaskTarget,
-    /// What the machine does after a success.
+    /// The state of the machine after a success.
     pub after: After,
-    /// How the OS image and the result travel.
+    /// The way in which the OS image and the result travel.
     pub delivery: Delivery,
     /// The disk to install to, always a whole disk.
     pub target_disk: Option<String>,
@@ -204,13 +204,13 @@ pub struct Recipe {
     pub partition_layout: Vec<Partition>,
     /// More disks, arrays and volume groups.
     pub storage: Storage,
-    /// How `erase.target` erases.
+    /// The way in which `erase.target` erases.
     pub erase_mode: EraseMode,
     /// The network of the installer; without one it is that of the server's record ([`Recipe::on_network`]), else DHCP.
     pub network: Option<Network>,
     /// The SSH public keys of `rescue.target`.
     pub ssh_authorized_keys: Vec<String>,
-    /// How long the session of `rescue.target` lasts, if the recipe says so; [`Recipe::session`] has the default.
+    /// The minutes of a session of `rescue.target`, if the recipe has them; [`Recipe::session`] has the default.
     pub session_minutes: Option<u32>,
     /// cloud-init user data, decoded if the recipe has `user_data_encoding: base64`.
     pub user_data: Option<Payload>,

@@ -48,18 +48,18 @@ impl Network {
     }
 }
 
-/// A card.
+/// A network card of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ethernet {
-    /// How the card is found.
+    /// The property by which the card is found.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// Its addresses.
+    /// The addresses of the card.
     #[serde(flatten)]
     pub addressing: Addressing,
 }
 
-/// How a card is found.
+/// The property by which a card is found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Match {
     /// The MAC address, six pairs of hex digits with colons.
@@ -85,7 +85,7 @@ pub struct Bond {
 pub struct BondParameters {
     /// The mode.
     pub mode: BondMode,
-    /// How often LACP frames are asked for.
+    /// The rate at which LACP frames are requested.
     #[serde(default)]
     pub lacp_rate: LacpRate,
     /// Milliseconds between two looks at the links.
@@ -113,19 +113,19 @@ pub enum BondMode {
     /// One card is used, the others wait.
     #[serde(rename = "active-backup")]
     ActiveBackup,
-    /// LACP.
+    /// The cards form one link by LACP (`802.3ad`).
     #[serde(rename = "802.3ad")]
     Lacp,
 }
 
-/// How often LACP frames are asked for.
+/// The rate at which LACP frames are requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LacpRate {
-    /// Every 30 s.
+    /// LACP frames are requested every 30 s.
     #[default]
     Slow,
-    /// Every second.
+    /// LACP frames are requested every second.
     Fast,
 }
 
@@ -134,9 +134,9 @@ pub enum LacpRate {
 pub struct Vlan {
     /// The number, 1 to 4094.
     pub id: u16,
-    /// The name of the ethernet or bond that carries it.
+    /// The name of the ethernet or bond that carries the VLAN.
     pub link: String,
-    /// Its addresses.
+    /// The addresses of the VLAN.
     #[serde(flatten)]
     pub addressing: Addressing,
 }
@@ -156,7 +156,7 @@ pub struct Addressing {
     /// Routes.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// DNS.
+    /// The DNS servers and search domains.
     #[serde(default)]
     pub nameservers: Nameservers,
     /// The largest packet in bytes.
@@ -214,7 +214,7 @@ impl From<Destination> for String {
     }
 }
 
-/// DNS.
+/// The DNS servers and search domains.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nameservers {
     /// The name servers.

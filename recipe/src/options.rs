@@ -35,7 +35,7 @@ pub struct DiskHints {
     pub by_path: Option<String>,
 }
 
-/// What the machine does after a success.
+/// The state of the machine after a success.
 #[derive(
     Debug,
     Clone,
@@ -50,10 +50,10 @@ pub struct DiskHints {
 )]
 #[strum(serialize_all = "lowercase")]
 pub enum After {
-    /// It is powered on and starts from its disk.
+    /// The machine is powered on and starts from its disk.
     #[default]
     Restart,
-    /// It stays off.
+    /// The machine stays off.
     Off,
 }
 
@@ -69,7 +69,7 @@ impl After {
     }
 }
 
-/// How the OS image and the result of the installation travel.
+/// The way in which the OS image and the result of the installation travel.
 #[derive(
     Debug,
     Clone,
@@ -84,10 +84,10 @@ impl After {
 )]
 #[strum(serialize_all = "lowercase")]
 pub enum Delivery {
-    /// By the network of the machine.
+    /// The image and the result travel by the network of the machine.
     #[default]
     Network,
-    /// By the medium: the machine needs no network.
+    /// The image and the result travel by the medium: the machine needs no network.
     Media,
 }
 
@@ -103,7 +103,7 @@ impl Delivery {
     }
 }
 
-/// How `erase.target` erases.
+/// The way in which `erase.target` erases.
 #[derive(
     Debug,
     Clone,

@@ -40,11 +40,11 @@ pub struct Partition {
     pub format: FsFormat,
     /// The name of the partition and the label of its file system.
     pub label: Option<String>,
-    /// Where the installed system mounts it.
+    /// The path at which the installed system mounts the file system.
     pub mount: Option<String>,
     /// Words for the program that makes the file system.
     pub mkfs_options: Vec<String>,
-    /// The array or the volume group that it belongs to.
+    /// The array or the volume group to which the partition belongs.
     pub member_of: Option<String>,
 }
 
@@ -155,7 +155,7 @@ impl PartitionType {
     pub const MICROSOFT_RESERVED: Self = Self(uuid!("e3c9e316-0b5c-4db8-817d-f92df00215ae"));
     /// `fc00`: a VMware diagnostic (core dump) partition.
     pub const VMWARE_DIAGNOSTIC: Self = Self(uuid!("9d275380-40ad-11db-bf97-000c2911d1b8"));
-    /// Where GRUB keeps its core image on a GPT disk of a BIOS machine. It has no alias.
+    /// The partition in which GRUB keeps its core image on a GPT disk of a BIOS machine. It has no alias.
     pub const BIOS_BOOT: Self = Self(uuid!("21686148-6449-6e6f-744e-656564454649"));
     /// `fd00`
     pub const LINUX_RAID: Self = Self(uuid!("a19d880f-05fc-4d3b-a006-743f0f84911e"));
@@ -225,13 +225,13 @@ impl fmt::Display for PartitionType {
 pub enum FsFormat {
     /// FAT, for EFI system partitions and seed volumes.
     Vfat,
-    /// ext4
+    /// The file system ext4.
     Ext4,
-    /// XFS
+    /// The file system XFS.
     Xfs,
-    /// Btrfs
+    /// The file system Btrfs.
     Btrfs,
-    /// NTFS
+    /// The file system NTFS.
     Ntfs,
     /// A swap area.
     Swap,
@@ -250,7 +250,7 @@ impl FsFormat {
         name.parse().ok()
     }
 
-    /// Returns whether a Linux system can mount it and install into it.
+    /// Returns whether a Linux system can mount the file system and install into it.
     #[must_use]
     pub fn is_mountable(self) -> bool {
         match self {
@@ -259,7 +259,7 @@ impl FsFormat {
         }
     }
 
-    /// Returns the maximum length of its label in bytes, if that is less than a recipe allows.
+    /// Returns the maximum length of a label in bytes, if that is less than a recipe allows.
     pub fn label_bytes(self) -> Option<usize> {
         match self {
             Self::Vfat => Some(11),
@@ -303,7 +303,7 @@ pub enum LayoutError {
     DoesNotFit {
         /// The number of the partition, from 1.
         number: usize,
-        /// The space needed up to its end in MiB.
+        /// The space that is needed up to the end of the partition, in MiB.
         needed: u64,
         /// The usable space in MiB.
         usable: u64,

@@ -25,11 +25,11 @@ use super::{DiskHints, Recipe, TaskTarget};
 pub struct FileSystem {
     /// The file system to make.
     pub format: FsFormat,
-    /// Its label.
+    /// The label of the file system.
     pub label: Option<String>,
-    /// Where the installed system mounts it.
+    /// The path at which the installed system mounts the file system.
     pub mount: Option<String>,
-    /// Words for the program that makes it.
+    /// The words for the program that makes the file system.
     pub mkfs_options: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct MoreDisk {
     pub target_disk: Option<String>,
     /// The disk by its properties.
     pub disk_hints: Option<DiskHints>,
-    /// Its partitions; empty for those of the first disk.
+    /// The partitions of the disk; empty for those of the first disk.
     pub partition_layout: Vec<Partition>,
 }
 
@@ -108,12 +108,12 @@ impl ArrayLevel {
     }
 }
 
-/// What an array holds.
+/// The content of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArrayContent {
     /// A file system.
     FileSystem(FileSystem),
-    /// It is a member of this volume group.
+    /// The array is a member of this volume group.
     MemberOf(String),
 }
 
@@ -124,7 +124,7 @@ pub struct Array {
     pub name: String,
     /// The level.
     pub level: ArrayLevel,
-    /// What it holds.
+    /// The content of the array.
     pub content: ArrayContent,
 }
 
@@ -135,7 +135,7 @@ pub struct LogicalVolume {
     pub name: String,
     /// The size; shares are of the group.
     pub size: PartitionSize,
-    /// What it holds.
+    /// The file system in the volume.
     pub file_system: FileSystem,
 }
 
@@ -144,11 +144,11 @@ pub struct LogicalVolume {
 pub struct VolumeGroup {
     /// The name.
     pub name: String,
-    /// Its volumes.
+    /// The volumes of the group.
     pub volumes: Vec<LogicalVolume>,
 }
 
-/// What lies between partitions and file systems. The default is nothing.
+/// The storage between partitions and file systems. The default is nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Storage {
     /// The disks beside the first one.
@@ -179,9 +179,9 @@ impl Storage {
 
 /// Something that can hold a file system, with its place in the recipe.
 pub(super) struct Slot<'recipe> {
-    /// The pointer to it.
+    /// The JSON pointer to the place.
     pub(super) at: String,
-    /// Its name for people.
+    /// The name of the place for people.
     pub(super) shown: String,
     pub(super) format: FsFormat,
     pub(super) mount: Option<&'recipe str>,

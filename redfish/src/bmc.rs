@@ -102,7 +102,7 @@ impl BmcBuilder {
         self
     }
 
-    /// Sets the request limits of this BMC, which its other handles share.
+    /// Sets the request limits of this BMC, which the other handles of the BMC share.
     pub fn limits(mut self, limits: RequestLimits) -> Self {
         self.limits = limits;
         self
@@ -200,7 +200,7 @@ impl Bmc {
         self.core.session.lock().await.handle()
     }
 
-    /// Continues with a stored session; it is replaced by a new one when the BMC rejects it.
+    /// Continues with a stored session; a new one replaces it when the BMC rejects it.
     pub async fn adopt_session(&self, session: SessionHandle) {
         self.core.session.lock().await.adopt(session);
     }

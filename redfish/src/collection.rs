@@ -27,7 +27,7 @@ pub(crate) const MAX_MEMBERS: usize = 64;
 /// One member of a collection.
 pub(crate) struct Member {
     pub(crate) path: String,
-    /// Its contents, if they were part of the collection.
+    /// The contents of the member, if they were part of the collection.
     pub(crate) resource: Option<Resource>,
 }
 

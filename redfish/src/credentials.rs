@@ -43,7 +43,7 @@ pub(crate) enum RequestAuth {
     Basic(HeaderValue),
 }
 
-/// How requests authenticate at present.
+/// The authentication of requests at present.
 #[derive(Default)]
 pub(crate) enum AuthState {
     #[default]
@@ -58,7 +58,7 @@ pub(crate) struct Session {
     pub(crate) state: AuthState,
     /// Path of the collection of sessions, once it is known.
     pub(crate) collection: Option<String>,
-    /// The profile chooses Basic, and this BMC refused it without offering it: it is switched off there.
+    /// Whether Basic is switched off at the BMC: the profile chooses Basic, and the BMC refused it without offering it.
     pub(crate) basic_off: bool,
 }
 

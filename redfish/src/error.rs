@@ -104,7 +104,7 @@ impl fmt::Display for RequestLabel<'_> {
     }
 }
 
-/// Why the BMC does not authorize the account.
+/// The reason why the BMC does not authorize the account.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum DenialReason {
@@ -136,7 +136,7 @@ pub enum ErrorKind {
     /// There was no response within the deadline, or a task did not end in time.
     #[error("no response in time ({detail})")]
     Timeout {
-        /// What was waited for.
+        /// The thing for which the client waited.
         detail: String,
     },
     /// The BMC's certificate is not accepted, or client and BMC share no TLS version.
@@ -196,7 +196,7 @@ pub enum ErrorKind {
     /// The BMC offers no supported way to do this.
     #[error("not supported: {what}")]
     NotSupported {
-        /// What is missing.
+        /// The missing function.
         what: String,
     },
     /// The BMC's profile says that this BMC cannot be used.
@@ -210,7 +210,7 @@ pub enum ErrorKind {
     /// There is no slot that accepts an image.
     #[error("no virtual media: {detail}")]
     NoVirtualMedia {
-        /// Where slots were looked for.
+        /// The places in which slots were searched.
         detail: String,
     },
     /// The BMC does not support the scheme or port at which media are served.
@@ -256,7 +256,7 @@ pub enum ErrorKind {
     /// The response is not valid for the request.
     #[error("invalid response: {detail}")]
     BadAnswer {
-        /// What the response is instead.
+        /// The difference to a valid response.
         detail: String,
         /// Whether a repeated request would get an invalid response too.
         lasting: bool,
@@ -272,7 +272,7 @@ pub enum ErrorKind {
     Fenced,
 }
 
-/// A condition, and what to do when it holds: a restart of the BMC.
+/// The end of a next action: a condition, and the restart of the BMC when it holds.
 macro_rules! or_restart {
     ($condition:literal) => {
         concat!(
@@ -547,7 +547,7 @@ const BUSY_KEYS: [&str; 11] = [
     "operationtimeout",
     "rac0679",
 ];
-/// Of these, the key that leaves open whether the request was carried out; with 5xx it does not mean "not now".
+/// The keys of these that leave open whether the request was carried out; with 5xx they do not mean "not now".
 const UNCLEAR_KEYS: [&str; 1] = ["operationtimeout"];
 const LICENSE_KEYS: [&str; 4] =
     ["oemlicensenotpassed", "licensekeyrequired", "insufficientlicense", "lic501"];

@@ -40,9 +40,9 @@ use crate::transport::{Request, Transport};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
-/// How long a read of the system proves that the discovered machine has the address: leases and restarts of BMCs take minutes.
+/// The time for which a read of the system proves which machine has the address: leases and restarts of BMCs take minutes.
 const CHECK_HOLDS: Duration = Duration::from_secs(300);
-/// How many redirects one request follows.
+/// The number of redirects that one request follows.
 const MAX_HOPS: usize = 2;
 
 /// State shared by all operations of one handle.
@@ -67,7 +67,7 @@ pub(crate) struct Core {
     /// Limits of requests; shared with other handles of the same BMC.
     pub(crate) limits: RequestLimits,
     jitter: Jitter,
-    /// When the BMC last showed the machine that was discovered.
+    /// The time at which the BMC last showed the machine that was discovered.
     checked_at: parking_lot::Mutex<Option<Instant>>,
     /// The BMC returned 406 for `Accept-Encoding: identity`.
     pub(crate) any_encoding: AtomicBool,
@@ -81,7 +81,7 @@ pub(crate) struct Call<'a> {
     body: Option<&'a Value>,
     if_match: Option<&'a str>,
     deadline: Duration,
-    /// For how long from now the sender must still own the server; `None` does not ask the fence.
+    /// The time from now for which the sender must still own the server; `None` does not ask the fence.
     owned_for: Option<Duration>,
     /// Whether the request changes a resource of the server.
     changes: bool,

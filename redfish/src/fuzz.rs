@@ -44,7 +44,7 @@ const MAX_REQUESTS: usize = 600;
 ///
 /// # Panics
 ///
-/// When that does not hold.
+/// When the shown text is too long, or contains a secret.
 pub fn error_body(body: &[u8]) {
     error_body_by(body, |parsed| parsed.message_text(&[SECRET]));
 }
@@ -64,7 +64,7 @@ fn error_body_by(body: &[u8], shown: impl Fn(&ErrorBody) -> String) {
 ///
 /// # Panics
 ///
-/// When that does not hold.
+/// When the shown text is too long, or contains a secret.
 pub fn task_body(body: &[u8]) {
     let bmc = client(Arc::new(FakeBmc::default()));
     for status in [200, 202, 204, 404, 500] {
@@ -80,7 +80,7 @@ pub fn task_body(body: &[u8]) {
 ///
 /// # Panics
 ///
-/// When that does not hold.
+/// When a link is no path on this BMC, or a slot has a text or a list beyond its limit.
 pub fn resource(body: &[u8]) {
     let Ok(fields) = json::object(body) else { return };
     for name in ["Members", "Systems", "Links"] {
@@ -107,7 +107,7 @@ pub fn resource(body: &[u8]) {
 ///
 /// # Panics
 ///
-/// When that does not hold.
+/// When a text is too long or contains a secret, or a path is none on this BMC.
 pub fn update(body: &[u8]) {
     update_by(body, &[SECRET]);
 }
@@ -161,7 +161,7 @@ fn update_by(body: &[u8], secrets: &[&str]) {
 ///
 /// # Panics
 ///
-/// When that does not hold.
+/// When the discovery sends too many requests, or a request that goes to no path.
 pub fn walk(data: &[u8]) {
     walk_by(data, async |bmc| {
         let _found_or_not = bmc.discover(&SystemSelector::serial("SER1")).await;

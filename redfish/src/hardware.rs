@@ -36,8 +36,10 @@ const OPERATION: Operation = Operation::Inventory;
 pub const MAX_REQUESTS: u32 = 400;
 /// The maximum of entries of one list.
 pub const MAX_ITEMS: usize = 128;
+/// The part that the firmware inventory is, in [`Hardware::incomplete`].
+const FIRMWARE: &str = "firmware";
 
-/// What a server is made of, as its BMC shows it.
+/// The hardware of a server, as its BMC shows it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Hardware {
@@ -61,31 +63,31 @@ pub struct Hardware {
     pub incomplete: Vec<String>,
 }
 
-/// What the system resource itself shows.
+/// The summary of a system, as the system resource itself shows it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct SystemSummary {
-    /// `Manufacturer`.
+    /// The `Manufacturer` of the system.
     pub manufacturer: Option<String>,
-    /// `Model`.
+    /// The `Model` of the system.
     pub model: Option<String>,
-    /// `SerialNumber`.
+    /// The `SerialNumber` of the system.
     pub serial: Option<String>,
-    /// `UUID`.
+    /// The `UUID` of the system.
     pub uuid: Option<String>,
-    /// `BiosVersion`.
+    /// The `BiosVersion` of the system.
     pub bios_version: Option<String>,
-    /// `AssetTag`.
+    /// The `AssetTag` of the system.
     pub asset_tag: Option<String>,
     /// `MemorySummary.TotalSystemMemoryGiB`.
     pub memory_gib: Option<u64>,
 }
 
-/// What the manager resource itself shows.
+/// The summary of a manager, as the manager resource itself shows it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct ManagerSummary {
-    /// `Model`.
+    /// The `Model` of the manager.
     pub model: Option<String>,
     /// `FirmwareVersion`.
     pub firmware_version: Option<FirmwareVersion>,
@@ -95,19 +97,19 @@ pub struct ManagerSummary {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Processor {
-    /// `Id`.
+    /// The `Id` of the processor.
     pub id: String,
-    /// `Manufacturer`.
+    /// The `Manufacturer` of the processor.
     pub manufacturer: Option<String>,
-    /// `Model`.
+    /// The `Model` of the processor.
     pub model: Option<String>,
     /// `ProcessorType`, such as CPU or GPU.
     pub kind: Option<String>,
-    /// `TotalCores`.
+    /// The number of cores, `TotalCores`.
     pub cores: Option<u64>,
-    /// `TotalThreads`.
+    /// The number of threads, `TotalThreads`.
     pub threads: Option<u64>,
-    /// `Status.Health`.
+    /// The health of the processor, `Status.Health`.
     pub health: Option<String>,
 }
 
@@ -115,19 +117,19 @@ pub struct Processor {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct MemoryModule {
-    /// `Id`.
+    /// The `Id` of the memory module.
     pub id: String,
-    /// `Manufacturer`.
+    /// The `Manufacturer` of the memory module.
     pub manufacturer: Option<String>,
-    /// `PartNumber`.
+    /// The `PartNumber` of the memory module.
     pub part_number: Option<String>,
-    /// `SerialNumber`.
+    /// The `SerialNumber` of the memory module.
     pub serial: Option<String>,
-    /// `CapacityMiB`.
+    /// The capacity in MiB, `CapacityMiB`.
     pub capacity_mib: Option<u64>,
     /// `OperatingSpeedMhz`.
     pub speed_mhz: Option<u64>,
-    /// `Status.Health`.
+    /// The health of the memory module, `Status.Health`.
     pub health: Option<String>,
 }
 
@@ -135,23 +137,23 @@ pub struct MemoryModule {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Drive {
-    /// The id of its storage and its own `Id`.
+    /// The id of the storage of the drive, and the `Id` of the drive.
     pub id: String,
-    /// `Manufacturer`.
+    /// The `Manufacturer` of the drive.
     pub manufacturer: Option<String>,
-    /// `Model`.
+    /// The `Model` of the drive.
     pub model: Option<String>,
-    /// `SerialNumber`.
+    /// The `SerialNumber` of the drive.
     pub serial: Option<String>,
-    /// `Revision`: its firmware.
+    /// The firmware of the drive, `Revision`.
     pub firmware: Option<String>,
-    /// `MediaType`.
+    /// The `MediaType` of the drive.
     pub media: Option<String>,
-    /// `Protocol`.
+    /// The `Protocol` of the drive.
     pub protocol: Option<String>,
-    /// `CapacityBytes`.
+    /// The capacity in bytes, `CapacityBytes`.
     pub capacity_bytes: Option<u64>,
-    /// `Status.Health`.
+    /// The health of the drive, `Status.Health`.
     pub health: Option<String>,
 }
 
@@ -159,15 +161,15 @@ pub struct Drive {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Nic {
-    /// `Id`.
+    /// The `Id` of the network interface.
     pub id: String,
     /// `PermanentMACAddress`, else `MACAddress`; in lower case with colons.
     pub mac: Option<String>,
-    /// `LinkStatus`.
+    /// The state of the link, `LinkStatus`.
     pub link: Option<String>,
-    /// `SpeedMbps`.
+    /// The speed of the link in Mbit/s, `SpeedMbps`.
     pub speed_mbps: Option<u64>,
-    /// `Status.Health`.
+    /// The health of the network interface, `Status.Health`.
     pub health: Option<String>,
 }
 
@@ -177,17 +179,17 @@ pub struct Nic {
 pub struct PowerSupply {
     /// `Id`, else `MemberId`.
     pub id: String,
-    /// `Model`.
+    /// The `Model` of the power supply.
     pub model: Option<String>,
-    /// `SerialNumber`.
+    /// The `SerialNumber` of the power supply.
     pub serial: Option<String>,
     /// `FirmwareVersion`.
     pub firmware: Option<String>,
     /// `PowerCapacityWatts`.
     pub capacity_watts: Option<u64>,
-    /// `Status.State`.
+    /// The state of the power supply, `Status.State`.
     pub state: Option<String>,
-    /// `Status.Health`.
+    /// The health of the power supply, `Status.Health`.
     pub health: Option<String>,
 }
 
@@ -218,6 +220,13 @@ impl Bmc {
 }
 
 impl Hardware {
+    /// The number of reads of the firmware inventory that are missing, of members or of all of it.
+    pub fn unread_firmware(&self) -> usize {
+        let of_firmware =
+            |why: &&String| why.strip_prefix(FIRMWARE).is_some_and(|rest| rest.starts_with(':'));
+        self.incomplete.iter().filter(of_firmware).count()
+    }
+
     fn sort(&mut self) {
         self.processors.sort_by(|one, other| one.id.cmp(&other.id));
         self.memory.sort_by(|one, other| one.id.cmp(&other.id));
@@ -376,7 +385,7 @@ impl Reader<'_> {
     }
 
     async fn firmware(&mut self) -> Result<Vec<SoftwareItem>, RedfishError> {
-        const PART: &str = "firmware";
+        const PART: &str = FIRMWARE;
         let Some(root) = self.one(PART, SERVICE_ROOT).await? else { return Ok(Vec::new()) };
         let Some(path) = json::link(&root.fields, "UpdateService") else { return Ok(Vec::new()) };
         let Some(service) = self.one(PART, &path).await? else { return Ok(Vec::new()) };

@@ -20,9 +20,9 @@ use crate::power_state::PowerState;
 /// Power state, last reset and boot progress of a system.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct HostStatus {
-    /// `PowerState`.
+    /// The `PowerState` of the system.
     pub power: PowerState,
-    /// `LastResetTime`.
+    /// The `LastResetTime` of the system.
     pub last_reset: Option<String>,
     /// `BootProgress.LastState`.
     pub boot_state: Option<String>,

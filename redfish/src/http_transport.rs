@@ -29,7 +29,7 @@ use crate::upload::UploadBody;
 pub struct HttpOptions {
     /// Time limit for the TCP connection and the TLS handshake.
     pub connect_timeout: Duration,
-    /// How long an idle connection is kept for the next request.
+    /// The time for which an idle connection is kept for the next request.
     pub idle_timeout: Duration,
 }
 

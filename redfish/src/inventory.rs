@@ -44,26 +44,26 @@ pub struct UpdateService {
 /// One entry of the firmware inventory.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Firmware {
-    /// `Id`.
+    /// The `Id` of the member.
     pub id: String,
-    /// `Name`.
+    /// The `Name` of the member.
     pub name: Option<String>,
-    /// `Version`.
+    /// The `Version` of the member.
     pub version: Option<FirmwareVersion>,
-    /// `Updateable`.
+    /// The `Updateable` of the member.
     pub updateable: Option<bool>,
 }
 
 /// The account in use.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Account {
-    /// `Enabled`.
+    /// Whether the account is enabled, `Enabled`.
     pub enabled: Option<bool>,
-    /// `Locked`.
+    /// Whether the account is locked, `Locked`.
     pub locked: Option<bool>,
     /// `PasswordChangeRequired`.
     pub password_change_required: Option<bool>,
-    /// `RoleId`.
+    /// The role of the account, `RoleId`.
     pub role: Option<String>,
     /// `AccountLockoutThreshold` of the service.
     pub lockout_threshold: Option<u64>,

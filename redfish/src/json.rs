@@ -29,7 +29,7 @@ const MAX_PATH: usize = 1024;
 /// One resource, as the BMC sent it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resource {
-    /// The path it was read from.
+    /// The path from which the resource was read.
     pub(crate) path: String,
     /// `ETag` header, else `@odata.etag`; never empty.
     pub(crate) etag: Option<String>,

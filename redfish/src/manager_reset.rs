@@ -1,4 +1,4 @@
-//! Reads when a manager was last reset, and resets it: the BMC restarts, the host keeps running.
+//! Reads the time of the last reset of a manager, and resets it: the BMC restarts, the host keeps running.
 //!
 //! ```text
 //!   manager_status   GET manager -> the Reset action, LastResetTime, DateTime
@@ -24,7 +24,7 @@ use crate::power_state::ResetType;
 
 const OPERATION: Operation = Operation::ResetManager;
 
-/// How a manager is to be reset.
+/// The kind of reset of a manager that the caller wants.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ManagerReset {
@@ -44,14 +44,14 @@ impl ManagerReset {
     }
 }
 
-/// What a manager shows about its resets.
+/// The resets of a manager, as the manager shows them.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ManagerStatus {
     /// Path of the manager.
     pub uri: String,
     /// The Reset action; `None` when the BMC offers none.
     pub reset: Option<ResetAction>,
-    /// `LastResetTime`.
+    /// The `LastResetTime` of the manager.
     pub last_reset: Option<String>,
     /// `FirmwareVersion`.
     pub firmware: Option<String>,
@@ -76,7 +76,7 @@ impl ManagerStatus {
 }
 
 impl Bmc {
-    /// Reads what a manager shows about its resets; never from a cache.
+    /// Reads the resets of a manager, as the manager shows them; never from a cache.
     ///
     /// # Errors
     ///

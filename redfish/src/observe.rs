@@ -14,7 +14,7 @@ use crate::transport::TransportErrorKind;
 /// One HTTP request that was sent, with its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
-    /// The operation that sent it.
+    /// The operation that sent the request.
     pub operation: Operation,
     /// The HTTP method.
     pub method: &'a Method,
@@ -33,7 +33,7 @@ pub struct Exchange<'a> {
 pub enum ExchangeResult {
     /// The HTTP status.
     Status(u16),
-    /// There was no response.
+    /// The request had no response.
     Failed(TransportErrorKind),
 }
 
@@ -46,10 +46,10 @@ pub trait Observer: Send + Sync {
 /// Stores open sessions, so that the next controller instance can delete those left behind by a crash.
 #[async_trait]
 pub trait SessionKeeper: Send + Sync {
-    /// A session was opened. The first request with it is sent after this returns, so that a session which has changed a BMC is
-    /// known to the next controller instance.
+    /// Called when a session was opened. The first request with it is sent after this returns, so that a session which has
+    /// changed a BMC is known to the next controller instance.
     async fn opened(&self, session: &SessionHandle);
-    /// The session at this path no longer exists, or is no longer used.
+    /// Called when the session at this path no longer exists, or is no longer used.
     fn closed(&self, uri: &str);
 }
 

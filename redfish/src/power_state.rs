@@ -8,17 +8,17 @@ use crate::json::{self, Resource};
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub enum PowerState {
-    /// Powered on.
+    /// The host is powered on.
     On,
-    /// Powered off.
+    /// The host is powered off.
     Off,
-    /// Changing from off to on.
+    /// The host changes from off to on.
     PoweringOn,
-    /// Changing from on to off.
+    /// The host changes from on to off.
     PoweringOff,
-    /// Paused.
+    /// The host is paused.
     Paused,
-    /// Not reported, or an unknown value.
+    /// The state is not shown, or has an unknown value.
     Unknown,
 }
 
@@ -43,7 +43,7 @@ impl PowerState {
 #[non_exhaustive]
 #[strum(ascii_case_insensitive)]
 pub enum ResetType {
-    /// Power on.
+    /// The host is powered on.
     On,
     /// Power on, also where the BMC would delay `On`.
     ForceOn,
@@ -53,9 +53,9 @@ pub enum ResetType {
     GracefulShutdown,
     /// Ask the OS to restart.
     GracefulRestart,
-    /// Restart at once.
+    /// The host is restarted at once.
     ForceRestart,
-    /// Off, then on.
+    /// The host is powered off, then on.
     PowerCycle,
     /// Press of the power button.
     PushPowerButton,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::json::Resource;
 
-/// How old a cached resource may be.
+/// The greatest age of a cached resource.
 const MAX_AGE: Duration = Duration::from_secs(15);
 /// Maximum number of cached resources.
 const MAX_RESOURCES: usize = 32;

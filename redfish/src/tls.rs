@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::transport::{TransportError, TransportErrorKind};
 
-/// Which certificate of a BMC is accepted.
+/// The rule by which the certificate of a BMC is accepted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum TlsVerification {

@@ -26,7 +26,7 @@ const PIECE: usize = 64 * 1024;
 /// Maximum size of an upload that a transport without streams keeps in memory.
 const MAX_COLLECTED: u64 = 64 * 1024 * 1024;
 
-/// How much of an upload was handed to the connection; clones share the count.
+/// The progress of an upload: the bytes that were handed to the connection; clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct UploadProgress(Arc<Counts>);
 

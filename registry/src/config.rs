@@ -29,16 +29,16 @@ pub struct Config {
     pub max_upload_sessions_per_user: usize,
     /// Upload sessions open at one time in one repository. Default 512.
     pub max_upload_sessions_per_repository: usize,
-    /// How long an upload session without a byte may be idle before it ends when its place is needed. Default 1 min.
+    /// The time after which an idle upload session without a byte ends when its place is needed. Default 1 min.
     pub upload_idle: Duration,
     /// Bytes per second that a client must send on average over each 30 s of a body; 0 accepts any rate. Time in which
     /// the registry itself is busy does not count. Default 4 KiB.
     pub upload_min_rate: u64,
-    /// How long an upload waits for a place before it is refused with 429. Default 30 s.
+    /// The longest time that an upload waits for a place before it is refused with 429. Default 30 s.
     pub upload_queue_timeout: Duration,
-    /// How long a client may send nothing in the middle of a body. Default 30 s.
+    /// The longest time that a client may send nothing in the middle of a body. Default 30 s.
     pub upload_read_timeout: Duration,
-    /// How long the registry waits for one request body, in addition to the time that what has arrived takes at
+    /// The longest time that the registry waits for one request body, in addition to the time that the received bytes take at
     /// `upload_min_rate`: a body that keeps the rate is not cut. Default 1 h.
     pub upload_timeout: Duration,
     /// The age at which [`Registry::sweep`](crate::Registry::sweep) removes an upload session without writes. Default
@@ -65,9 +65,9 @@ pub struct Config {
 /// A limit of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The repositories that share it.
+    /// The repositories that share the quota.
     pub repositories: RepositoryPattern,
-    /// The limit of their bytes together.
+    /// The limit in bytes of all these repositories together.
     pub bytes: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What the embedding program stores and deletes itself, without HTTP. Access rules do not apply; quotas, immutable tags, pins and
-//! the read-only mode do.
+//! Content that the embedding program stores and deletes itself, without HTTP. Access rules do not apply; quotas, immutable tags,
+//! pins and the read-only mode do.
 
 use bytes::Bytes;
 

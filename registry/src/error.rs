@@ -48,7 +48,7 @@ pub enum Error {
     AmbiguousTag {
         /// The tag.
         tag: Tag,
-        /// The full names of two of them.
+        /// The full names of two of the images.
         names: [String; 2],
     },
     /// The document is no manifest that the registry supports.
@@ -137,7 +137,7 @@ pub enum Error {
     TooManyUploads {
         /// The limit.
         limit: usize,
-        /// What it is a limit of.
+        /// The group to which the limit applies.
         of: UploadLimit,
     },
     /// A blocking thread ended before its operation: the process is stopping, or a bug.
@@ -145,7 +145,7 @@ pub enum Error {
     Stopped,
 }
 
-/// What a limit of uploads applies to.
+/// The group to which a limit of uploads applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadLimit {
     /// All clients together.

@@ -106,10 +106,10 @@ use crate::store::{CheckProgress, PARTS, Scrubs, Store};
 const LAYOUT_DELAY: Duration = Duration::from_millis(100);
 /// The delay after a failed update.
 const LAYOUT_RETRY: Duration = Duration::from_secs(30);
-/// How long a cancellation waits for the request that writes to the session to end.
+/// The time that a cancellation waits for the end of the request that writes to the session.
 const CANCEL_WAIT: Duration = Duration::from_secs(10);
 
-/// How many uploads there are, and how many there can be.
+/// The number of uploads and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UploadLoad {
     /// Open upload sessions, idle ones included.
@@ -246,7 +246,7 @@ impl Registry {
         self.run(move |store| Ok(store.end_session(&session, lock))).await
     }
 
-    /// How many uploads there are. The registry is exhausted while every session is taken, or while every place for a
+    /// The number of uploads and its limits. The registry is exhausted while every session is taken, or while every place for a
     /// body is taken and a client was refused in the last minute.
     pub fn upload_load(&self) -> UploadLoad {
         let (sessions, sessions_max) = (self.store.open_sessions(), self.config().max_upload_sessions);

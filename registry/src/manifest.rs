@@ -31,10 +31,10 @@ const DEPTH_MAX: usize = 100;
 
 /// A valid manifest. It may be stored once the content it requires is there.
 pub(crate) struct ParsedManifest {
-    /// The media type under which it is stored and served.
+    /// The media type under which the manifest is stored and served.
     pub(crate) media_type: String,
     pub(crate) requires: RequiredContent,
-    /// The subject, if it has one with a digest this registry supports.
+    /// The subject of the manifest, if it has one with a digest that this registry supports.
     pub(crate) referral: Option<SubjectReference>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum RequiredContent {
     Children(Vec<Descriptor>),
 }
 
-/// Why a document is not a manifest this registry stores.
+/// The reason why a document is not a manifest that this registry stores.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidManifest {
     #[error("the manifest has no media type: send it as Content-Type")]

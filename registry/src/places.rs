@@ -22,7 +22,7 @@ use crate::error::{Error, UploadLimit};
 use crate::name::RepositoryName;
 use crate::uploader::Uploader;
 
-/// After a refusal for lack of a place the registry counts as saturated for this long.
+/// The time for which the registry counts as saturated after a refusal for lack of a place.
 const REFUSAL_SHOWN: Duration = Duration::from_secs(60);
 
 /// The places of a registry.

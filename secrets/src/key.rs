@@ -186,7 +186,7 @@ impl KeyRing {
         self.0.read().accepted.clone()
     }
 
-    /// Replaces the versions by those that were stored. What is no longer among them is kept in memory to open what was read
+    /// Replaces the versions by the stored ones. A version that is no longer among them is kept in memory, to open what was read
     /// before.
     pub fn replace(&self, in_force: KeyVersion, accepted: Vec<KeyVersion>) {
         let mut versions = self.0.write();

@@ -192,7 +192,7 @@ fn lines(in_force: &KeyVersion, accepted: &[KeyVersion]) -> Zeroizing<String> {
     text
 }
 
-/// Why the master key cannot be used.
+/// The reason why the master key cannot be used.
 #[derive(Debug, Error)]
 pub enum MasterKeyError {
     /// The file exists but cannot be read.
@@ -215,7 +215,7 @@ pub enum MasterKeyError {
     ReadableByOthers {
         /// The key file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
     /// The file does not contain 64 hex digits.
@@ -238,7 +238,7 @@ pub enum MasterKeyError {
     Lost {
         /// The key file.
         path: PathBuf,
-        /// The database.
+        /// The file of the database.
         database: PathBuf,
     },
     /// The text is not 64 hex digits.

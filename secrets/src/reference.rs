@@ -138,7 +138,7 @@ impl fmt::Debug for Resolver {
     }
 }
 
-/// Why a text is not a credential reference.
+/// The reason why a text is not a credential reference.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum CredentialRefError {
     /// The text has no known prefix.
@@ -152,7 +152,7 @@ pub enum CredentialRefError {
     BadPath,
 }
 
-/// Why a reference could not be resolved.
+/// The reason why a reference could not be resolved.
 #[derive(Debug, Error)]
 pub enum ResolveError {
     /// The sealed credential could not be opened.

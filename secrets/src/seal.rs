@@ -121,7 +121,7 @@ pub fn reseal(key: &Key, context: &str, sealed: &str) -> Result<Option<String>, 
     }
 }
 
-/// Why a text could not be sealed again.
+/// The reason why a text could not be sealed again.
 #[derive(Debug, Error)]
 pub enum ResealError {
     /// The text could not be opened.
@@ -132,7 +132,7 @@ pub enum ResealError {
     Seal(#[from] SealError),
 }
 
-/// Why a secret could not be sealed.
+/// The reason why a secret could not be sealed.
 #[derive(Debug, Error)]
 pub enum SealError {
     /// The secret is longer than the limit.
@@ -148,7 +148,7 @@ pub enum SealError {
     Random(#[from] NoRandomness),
 }
 
-/// Why a sealed text could not be opened.
+/// The reason why a sealed text could not be opened.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum OpenError {
     /// The text has no `sealed:` prefix.

@@ -76,7 +76,7 @@ impl FromStr for SecretSource {
     }
 }
 
-/// Why a text is not the source of a secret.
+/// The reason why a text is not the source of a secret.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum SecretSourceError {
     /// The text is empty.
@@ -93,21 +93,21 @@ pub enum SecretSourceError {
     TooLong,
 }
 
-/// Why a secret could not be read from its source.
+/// The reason why a secret could not be read from its source.
 #[derive(Debug, Error)]
 pub enum SecretError {
     /// The variable does not exist.
     #[error("cannot read env:{name}: the variable is not set; set it where shoal is started")]
     VariableUnset {
-        /// The variable.
+        /// The name of the variable.
         name: String,
     },
     /// The value of the variable cannot be a secret.
     #[error("cannot use env:{name}: its value is {problem}; set it to the secret where shoal is started")]
     VariableUnfit {
-        /// The variable.
+        /// The name of the variable.
         name: String,
-        /// What is wrong with the value.
+        /// The problem of the value.
         problem: Unfit,
     },
     /// The file cannot be opened or read.
@@ -136,12 +136,12 @@ pub enum SecretError {
     FileUnfit {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the content.
+        /// The problem of the content.
         problem: Unfit,
     },
 }
 
-/// Why a value cannot be a secret.
+/// The reason why a value cannot be a secret.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum Unfit {
     /// The value is empty.

@@ -1,4 +1,4 @@
-//! When backups are made, and where they are kept.
+//! The schedule of backups and the place where they are kept.
 //!
 //! ```text
 //! BACKUP_SCHEDULE   off | 24h | 03:30                        never | this long after the last one | at this time of day, UTC
@@ -24,14 +24,14 @@ const SHORTEST: Duration = Duration::from_secs(600);
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// When the controller makes a backup.
+/// The schedule by which the controller makes backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupSchedule {
-    /// Only on request.
+    /// Backups are made on request only.
     Off,
-    /// This long after the last one.
+    /// A backup is made this long after the last one.
     Every(Duration),
-    /// Once a day.
+    /// A backup is made once a day.
     Daily {
         /// The minute of the day, UTC.
         minute: u16,
@@ -86,7 +86,7 @@ pub(super) fn schedule(_: SettingKind, text: &str) -> Result<BackupSchedule, Inv
     })
 }
 
-/// Where backups are kept.
+/// The place where backups are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackupTarget {
     /// A folder.

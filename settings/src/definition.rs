@@ -8,7 +8,7 @@ use super::values::{InvalidValue, duration_text, size_text};
 /// One row of the table of settings.
 #[derive(Debug)]
 pub struct Definition {
-    /// The environment variable. Flag and file key are derived from it.
+    /// The environment variable of the setting. Flag and file key are derived from it.
     pub name: &'static str,
     /// The form of the value.
     pub kind: SettingKind,

@@ -11,7 +11,7 @@ use std::fmt;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// With a lower limit the controller is not ready.
+/// The least limit of descriptors with which the controller is ready.
 pub const REQUIRED: u64 = 1024;
 /// Descriptors for the database and its readers, locks, listeners, logs, images of the library and housekeeping.
 const STORAGE: u64 = 192;
@@ -21,17 +21,17 @@ const OUTGOING: u64 = 32;
 const MAX_OPEN: u64 = 16_384;
 /// The minimum of client connections with a limit that is too low.
 const MIN_OPEN: u64 = 32;
-/// What some systems use as the limit where they report none.
+/// The limit that is assumed where the system reports none, as some systems do.
 const WITHOUT_LIMIT: u64 = 10_240;
 
-/// How the descriptors of the process are divided.
+/// The division of the descriptors of the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DescriptorBudget {
-    /// The limit of the process.
+    /// The limit of descriptors of the process.
     pub limit: u64,
-    /// Reserved for storage.
+    /// The number of descriptors reserved for storage.
     pub storage: u64,
-    /// Reserved for connections to BMCs and receivers of webhooks.
+    /// The number of descriptors reserved for connections to BMCs and receivers of webhooks.
     pub outgoing: u64,
     /// The maximum of open client connections.
     pub open: usize,
@@ -51,7 +51,7 @@ impl DescriptorBudget {
         Self { limit, storage: STORAGE, outgoing, open: count(open), active: count(open / 2) }
     }
 
-    /// Why the limit is too low; `None` when it is not.
+    /// The error of a limit that is too low; `None` when the limit suffices.
     pub fn problem(&self) -> Option<TooFewDescriptors> {
         (self.limit < REQUIRED).then_some(TooFewDescriptors { limit: self.limit })
     }

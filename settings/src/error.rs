@@ -44,7 +44,7 @@ pub enum Problem {
     File {
         /// The file.
         path: PathBuf,
-        /// Why the file cannot be read.
+        /// The reason why the file cannot be read.
         reason: String,
     },
     /// The configuration file is not TOML.
@@ -68,7 +68,7 @@ pub enum Problem {
     /// The value of a setting is not valid.
     #[error("{origin}: {}{name} cannot be used; {reason}", quoted(value.as_deref()))]
     InvalidValue {
-        /// The setting.
+        /// The name of the setting.
         name: &'static str,
         /// The origin of the value.
         origin: Origin,
@@ -88,7 +88,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// The line of the configuration file; zero for what is in no line of it.
+    /// The line of the configuration file; zero for a problem that is in no line of it.
     pub(super) fn line(&self) -> usize {
         match self {
             Self::Syntax { line, .. } => *line,

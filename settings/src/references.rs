@@ -164,7 +164,7 @@ fn unusable(path: &Path, checked: Result<(), JwtKeyError>) -> Result<(), String>
     checked.map_err(|error| format!("{} cannot be used: {error}", path.display()))
 }
 
-/// Checks only that the file can be read. A malformed line denies the login of its user and affects no other user.
+/// Checks that a file of users can be read, and no more. A malformed line denies the login of its user and affects no other user.
 fn users_in(path: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| {
         format!("cannot read {}: {error}; give a file made by `htpasswd -B`", path.display())

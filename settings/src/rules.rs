@@ -105,7 +105,7 @@ fn public_keys_have_an_issuer(raw: &RawSettings) -> Option<Problem> {
     }
 }
 
-/// Without an authority no certificate is trusted, and every token is refused as long as the controller runs.
+/// Checks that a key set that is fetched has an authority: without one, every token is refused as long as the controller runs.
 fn key_set_has_an_authority(raw: &RawSettings) -> Option<Problem> {
     let fetched = matches!(raw.get(&JWT_JWKS), Some(KeySetLocation::Url(_)));
     match (fetched, raw.is_set(&JWT_CA_FILE)) {
@@ -300,7 +300,7 @@ fn backup_login(raw: &RawSettings) -> Option<Problem> {
     }
 }
 
-/// Without an authority no certificate is trusted, and every backup fails.
+/// Checks that backups over HTTPS have an authority: without one no certificate is trusted, and every backup fails.
 fn backup_authority(raw: &RawSettings) -> Option<Problem> {
     let target = raw.get(&BACKUP_TARGET)?;
     let encrypted = matches!(&target, BackupTarget::Registry(target) if !target.is_plain());
@@ -326,7 +326,7 @@ fn events_credentials(raw: &RawSettings) -> Option<Problem> {
         .flatten()
 }
 
-/// Without an authority no certificate is trusted, and no connection is made.
+/// Checks that events over TLS have an authority: without one no certificate is trusted, and no connection is made.
 fn events_authority(raw: &RawSettings) -> Option<Problem> {
     let encrypted = raw.get(&EVENTS)?.is_tls();
     (encrypted && !raw.is_set(&CONTROLLER_CA_FILE))

@@ -61,7 +61,7 @@ pub enum TaskIsoMode {
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     Auto,
-    /// Readable text.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,
@@ -82,14 +82,14 @@ pub(super) fn address(_: SettingKind, text: &str) -> Result<SocketAddr, InvalidV
 /// A listen address that can be switched off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Listener {
-    /// Nothing listens.
+    /// The listener is off.
     Off,
-    /// This address.
+    /// The listener has this address.
     At(SocketAddr),
 }
 
 impl Listener {
-    /// The address, if it is on.
+    /// The address of the listener; `None` when it is off.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Self::Off => None,
@@ -313,7 +313,7 @@ pub(super) fn image_url(_: SettingKind, text: &str) -> Result<String, InvalidVal
     readable.then(|| text.to_owned()).ok_or_else(refusal)
 }
 
-/// Where the key set of an issuer of tokens is.
+/// The location of the key set of an issuer of tokens.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum KeySetLocation {
     /// A file.

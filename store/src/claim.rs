@@ -338,7 +338,7 @@ impl Claimer {
             next_run_at: Some(expires_at.plus(self.grace)),
             ..old.clone()
         };
-        let expected = (old.epoch, old.revision);
+        let expected = old.version();
         let Some(run) = write_row(connection, &run, expected, self.now)? else { return Ok(None) };
         project(connection, &run, self.now)?;
         if is_overdue(&before.run, self.now) {

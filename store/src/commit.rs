@@ -14,8 +14,8 @@ use super::rows::{ReadSnapshot, append_events, execute, find_run, snapshot, to_j
 use super::{Store, StoreError, grants};
 use model::mutant::{self, Mutant};
 use model::{
-    Effect, JobStatus, NewEvent, NewRun, Outcome, Phase, Run, RunChange, RunId, Serial, Snapshot, Stage,
-    StepName, StepRecord, Time,
+    Effect, JobStatus, NewEvent, NewRun, Outcome, Phase, Run, RunChange, RunId, RunVersion, Serial, Snapshot,
+    Stage, StepName, StepRecord, Time,
 };
 
 const OPERATION: &str = "commit a change of a run";
@@ -40,20 +40,18 @@ pub enum Committed {
 }
 
 impl Store {
-    /// Writes a change that was computed from the row with this epoch and revision.
+    /// Writes a change that was computed from the row of this version.
     ///
     /// # Errors
     /// When the database cannot be written; nothing of the change is stored then. A row that has changed is no error.
     pub async fn commit(
         &self,
         change: impl Into<Arc<RunChange>>,
-        (epoch, revision): (i64, i64),
+        expected: RunVersion,
         now: Time,
     ) -> Result<Committed, StoreError> {
         let change = change.into();
-        self.writer
-            .write(OPERATION, move |connection| commit(connection, &change, (epoch, revision), now))
-            .await
+        self.writer.write(OPERATION, move |connection| commit(connection, &change, expected, now)).await
     }
 
     /// Appends events of a run and writes effects in one transaction, without a change of the run.
@@ -183,19 +181,19 @@ pub(super) fn write_progress(
 pub(super) fn commit(
     connection: &Connection,
     change: &RunChange,
-    expected: (i64, i64),
+    expected: RunVersion,
     now: Time,
 ) -> Result<Committed, StoreError> {
     let id = change.run.id;
     let Some(current) = find_run(connection, OPERATION, id)? else { return Ok(Committed::Lost) };
     let expected = match mutant::active(Mutant::IgnoresEpoch) {
-        true => (current.epoch, current.revision),
+        true => current.version(),
         false => expected,
     };
-    if current.epoch != expected.0 {
+    if current.epoch != expected.epoch {
         return Ok(Committed::Lost);
     }
-    if current.revision != expected.1 {
+    if current.revision != expected.revision {
         return Ok(Committed::Moved(Box::new(snapshot(connection, OPERATION, current)?)));
     }
     if let Some(refused) = create_children(connection, &change.children)? {
@@ -265,14 +263,14 @@ fn create_children(connection: &Connection, children: &[NewRun]) -> Result<Optio
     Ok(None)
 }
 
-/// Replaces the row of a run if it still has this epoch and revision. Returns the new row; `None` when nothing was written.
+/// Replaces the row of a run if it still has this version. Returns the new row; `None` when nothing was written.
 pub(super) fn write_row(
     connection: &Connection,
     new: &Run,
-    (epoch, revision): (i64, i64),
+    expected: RunVersion,
     now: Time,
 ) -> Result<Option<Run>, StoreError> {
-    let run = Run { revision: revision + 1, updated_at: now, ..new.clone() };
+    let run = Run { revision: expected.revision + 1, updated_at: now, ..new.clone() };
     let written = execute(
         connection,
         OPERATION,
@@ -282,8 +280,8 @@ pub(super) fn write_row(
          WHERE id = ?1 AND lease_epoch = ?2 AND revision = ?3",
         params![
             run.id.to_string(),
-            epoch,
-            revision,
+            expected.epoch,
+            expected.revision,
             run.phase.as_str(),
             run.outcome.map(|outcome| outcome.as_str()),
             run.step.as_ref().map(StepName::as_str),

@@ -241,12 +241,13 @@ fn steps(
     all(
         connection,
         operation,
-        "SELECT step, attempt, phase, output, started_at, ended_at
+        "SELECT step, key, attempt, phase, output, started_at, ended_at
          FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
         &[&id.to_string()],
         |columns| {
             Ok(StepSummary {
                 name: columns.step()?,
+                key: columns.get("key")?,
                 phase: columns.parse("phase", rows::named(StepPhase::parse))?,
                 attempt: columns.get("attempt")?,
                 started_at: columns.time("started_at")?,

@@ -63,6 +63,7 @@ mod retention;
 mod rows;
 mod sealing;
 mod servers;
+mod shared_bmc;
 mod signals;
 mod signing_keys;
 mod sizes;

@@ -293,10 +293,10 @@ fn hand_over(
     now: Time,
 ) -> Result<(), StoreError> {
     if !queues::is_wanted(connection, resource)? {
-        return queues::forget_turns(connection, resource);
+        return queues::forget_served(connection, resource);
     }
     if let Some(place) = released {
-        queues::remember_turn(connection, resource, &place.batch, place.since)?;
+        queues::remember_served(connection, resource, &place.batch, place.since)?;
     }
     while let Some(root) = queues::next_place(connection, resource)? {
         grant(connection, &root, now)?;

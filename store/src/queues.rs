@@ -12,14 +12,14 @@
 //! ```
 //!
 //! Starts and places are ordered by one rule. It needs to know when each batch was last served: the store remembers it for
-//! starts, and `lock_turns` together with the held places tells it for a resource. A turn outlives the place, because with
+//! starts, and `lock_served` together with the held places tells it for a resource. A turn outlives the place, because with
 //! more batches than places a batch would otherwise be served again before the others were served once.
 //!
 //! A run tree behind the closed gate of its batch is in no queue of places until the gate opens. Behind it, a search reads the
 //! queued entries of the batch, which has a maximum of rows.
 //!
 //! Invariants: the cost of a query does not grow with the length of a queue, except behind a closed gate of a batch; the number of batches that one decision
-//! considers is bounded; `lock_turns` has rows only for resources with a queue.
+//! considers is bounded; `lock_served` has rows only for resources with a queue.
 
 use rusqlite::{Connection, ToSql, params};
 
@@ -191,7 +191,7 @@ pub(super) fn next_place(connection: &Connection, resource: &str) -> Result<Opti
             OPERATION,
             "SELECT batch, max(since) AS since FROM
                  (SELECT batch, since FROM locks WHERE resource = ?1 AND held = 1
-                  UNION ALL SELECT batch, served_at FROM lock_turns WHERE resource = ?1)
+                  UNION ALL SELECT batch, served_at FROM lock_served WHERE resource = ?1)
              GROUP BY batch ORDER BY 2, 1",
             &[&resource],
             |columns| Ok((columns.get::<String>("batch")?, columns.time("since")?)),
@@ -208,7 +208,7 @@ pub(super) fn is_wanted(connection: &Connection, resource: &str) -> Result<bool,
 }
 
 /// Remembers that a batch had a place of a resource since this time. Called when the place is released.
-pub(super) fn remember_turn(
+pub(super) fn remember_served(
     connection: &Connection,
     resource: &str,
     batch: &str,
@@ -217,7 +217,7 @@ pub(super) fn remember_turn(
     execute(
         connection,
         "remember the turn of a batch",
-        "INSERT INTO lock_turns (resource, batch, served_at) VALUES (?1, ?2, ?3)
+        "INSERT INTO lock_served (resource, batch, served_at) VALUES (?1, ?2, ?3)
          ON CONFLICT (resource, batch) DO UPDATE SET served_at = max(served_at, excluded.served_at)",
         params![resource, batch, since.to_string()],
     )
@@ -225,11 +225,11 @@ pub(super) fn remember_turn(
 }
 
 /// Forgets all turns of a resource that no run tree waits for.
-pub(super) fn forget_turns(connection: &Connection, resource: &str) -> Result<(), StoreError> {
+pub(super) fn forget_served(connection: &Connection, resource: &str) -> Result<(), StoreError> {
     execute(
         connection,
         "forget the turns of batches",
-        "DELETE FROM lock_turns WHERE resource = ?1",
+        "DELETE FROM lock_served WHERE resource = ?1",
         &[&resource],
     )
     .map(drop)

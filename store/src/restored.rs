@@ -13,16 +13,18 @@
 //! event number is never used twice: the log of restored data continues far behind its last event, because the original may have
 //! sent events with the next numbers.
 
+use std::collections::HashSet;
+
 use rusqlite::{Connection, params};
 use serde_json::json;
 
-use super::commit::{project, write_row};
+use super::commit::{apply_effects, project, write_row};
 use super::rows::{all, append_events, execute, find_run, first, of_server, of_setting, to_json};
 use super::unconfirmed::refuse_all;
 use super::unreadable::end_without_cleanup;
 use super::{Store, StoreError};
 use model::{
-    Failure, FailureClass, NewEvent, Restoration, RestoredServer, Run, RunId, Serial, StepName, Time,
+    Effect, Failure, FailureClass, NewEvent, Restoration, RestoredServer, Run, RunId, Serial, StepName, Time,
     UnfinishedRuns, Wait,
 };
 
@@ -136,6 +138,26 @@ impl Store {
             .await
     }
 
+    /// Those of the runs that have not ended.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn unfinished_of(&self, runs: Vec<RunId>) -> Result<HashSet<RunId>, StoreError> {
+        const OPERATION: &str = "find the unfinished ones of some runs";
+        self.read(OPERATION, move |connection| {
+            let asked: Vec<String> = runs.iter().map(ToString::to_string).collect();
+            let found = all(
+                connection,
+                OPERATION,
+                "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?1)) AND phase <> 'ended'",
+                &[&to_json(OPERATION, &asked)?],
+                |columns| columns.parse("id", str::parse::<RunId>),
+            )?;
+            Ok(found.into_iter().collect())
+        })
+        .await
+    }
+
     /// The number of servers that no operator has released, and why.
     ///
     /// # Errors
@@ -155,7 +177,8 @@ impl Store {
         .await
     }
 
-    /// Releases a server. `runs` decides what happens to its unfinished runs; it may be `None` when there are none.
+    /// Releases a server. `runs` decides what happens to its unfinished runs; it may be `None` when there are none. `left` are the
+    /// effects of runs that end.
     ///
     /// # Errors
     /// When the database cannot be written; the server is not released then.
@@ -163,12 +186,21 @@ impl Store {
         &self,
         serial: &Serial,
         runs: Option<UnfinishedRuns>,
+        left: Vec<(RunId, Vec<Effect>)>,
         by: &str,
         now: Time,
     ) -> Result<ReleasedServer, StoreError> {
         let (serial, by) = (serial.clone(), by.to_owned());
         self.writer
-            .write("release a server", move |connection| release(connection, &serial, runs, &by, now))
+            .write("release a server", move |connection| {
+                let released = release(connection, &serial, runs, &by, now)?;
+                if let (ReleasedServer::Released(ended), Some(UnfinishedRuns::End)) = (&released, runs) {
+                    for (run, effects) in left.iter().filter(|(run, _)| ended.contains(run)) {
+                        apply_effects(connection, *run, now, effects)?;
+                    }
+                }
+                Ok(released)
+            })
             .await
     }
 }
@@ -323,7 +355,7 @@ fn resume(
         return append_events(connection, OPERATION, Some(id), None, now, &[event]);
     };
     let age = now.since(restoration.as_of);
-    let expected = (run.epoch, run.revision);
+    let expected = run.version();
     let moved = Run {
         restored: false,
         deadline_at: run.deadline_at.plus(age),

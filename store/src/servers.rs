@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use super::filters::{self, Present, Sql};
 use super::rows::{Columns, ReadSnapshot, all, append_events, execute, first, to_json};
+use super::shared_bmc::share_bmc;
 use super::{Store, StoreError};
 use model::{Filter, NewEvent, PendingCleanup, RunId, Serial, Server, Time, TlsMode};
 
@@ -277,6 +278,9 @@ impl Store {
                                   revision = revision + 1
                               WHERE serial = ?1 AND id = ?2";
                 write_columns(connection, OPERATION, update, &new, new.updated_at)?;
+                if replaces_bmc {
+                    share_bmc(connection, &new.bmc_address, new.updated_at)?;
+                }
                 append_events(connection, OPERATION, None, Some(&new.serial), new.updated_at, &[event])?;
                 let updated = found(connection, &new.serial)?;
                 Ok(UpdatedServer::Updated(Box::new(updated)))
@@ -440,6 +444,7 @@ fn create(connection: &Connection, new: &Server, event: NewEvent) -> Result<Serv
                   VALUES (?1, ?2, ?3, ?4, reseal_text(?5, 'credential', ?1), ?6, ?7, ?8, ?9, ?10, ?11, ?12,
                           ?13, ?15, ?14, ?14)";
     write_columns(connection, OPERATION, insert, new, new.created_at)?;
+    share_bmc(connection, &new.bmc_address, new.created_at)?;
     append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
     Ok(ServerChange::Created(Box::new(found(connection, &new.serial)?)))
 }

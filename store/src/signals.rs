@@ -7,7 +7,7 @@ use super::commit::{Committed, apply_effects, commit};
 use super::rows::{all, append_events, execute, find_run, signals, snapshot, to_json};
 use super::{Store, StoreError};
 pub use model::CANCEL;
-use model::{Effect, NewEvent, Run, RunChange, RunId, Signal, Snapshot, Time};
+use model::{Effect, NewEvent, Run, RunChange, RunId, RunVersion, Signal, Snapshot, Time};
 
 const OPERATION: &str = "deliver a signal";
 
@@ -38,7 +38,7 @@ pub struct SignalMessage {
     pub effects: Vec<Effect>,
     /// The change that it causes in a waiting run, with the epoch and revision that the change was computed from. A cancel without
     /// a change is for the worker that has the lease.
-    pub change: Option<(RunChange, (i64, i64))>,
+    pub change: Option<(RunChange, RunVersion)>,
 }
 
 impl Store {
@@ -52,7 +52,7 @@ impl Store {
         run: RunId,
         signal: Signal,
         events: Vec<NewEvent>,
-        change: Option<(RunChange, (i64, i64))>,
+        change: Option<(RunChange, RunVersion)>,
         now: Time,
     ) -> Result<DeliverOutcome, StoreError> {
         self.deliver_one(SignalMessage { run, signal, events, effects: Vec::new(), change }, now).await
@@ -128,7 +128,7 @@ fn deliver(
         return Ok(DeliverOutcome::Duplicate(Box::new(earlier)));
     }
     if let Some((_, expected)) = change
-        && *expected != (run.epoch, run.revision)
+        && *expected != run.version()
     {
         return Ok(DeliverOutcome::Moved(Box::new(snapshot(connection, OPERATION, run)?)));
     }

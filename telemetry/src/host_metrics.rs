@@ -1,4 +1,4 @@
-//! Metrics of the controller itself and its host: what an operator is alerted about that no job shows.
+//! Metrics of the controller itself and its host, which show problems that no job shows.
 //!
 //! A gauge of a time is in seconds since 1970, and 0 while there is no such time.
 

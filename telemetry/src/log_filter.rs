@@ -1,4 +1,4 @@
-//! Filters of log lines: how they are read and replaced, and why one is refused.
+//! The filters of log lines: reading, replacement, and the reason why a filter is refused.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use tracing_subscriber::{EnvFilter, reload};
 /// The target of the lines that an operator requested by a signal; they pass every filter.
 pub const REQUESTED: &str = "requested";
 
-/// Why logging cannot be initialised or changed.
+/// The reason why logging cannot be initialised or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
     /// The log filter is malformed.
     #[error("LOG_LEVEL {filter:?} is malformed; give a level (info) or a list (info,engine=debug)")]
     Filter {
-        /// The filter.
+        /// The text of the filter.
         filter: String,
         /// The error of the parser.
         #[source]

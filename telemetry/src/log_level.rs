@@ -18,7 +18,7 @@ use super::log_filter::{LogsError, SetFilter, parse};
 /// The filter of the process. Log lines are global like standard error.
 static LEVEL: OnceLock<Arc<FilterInForce>> = OnceLock::new();
 
-/// Where the filter in force comes from.
+/// The origin of the filter in force.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogLevelOrigin {
     /// The setting `LOG_LEVEL`.
@@ -32,13 +32,13 @@ pub enum LogLevelOrigin {
 pub struct LogLevel {
     /// The filter.
     pub filter: String,
-    /// Where it comes from.
+    /// The origin of the filter.
     pub origin: LogLevelOrigin,
     /// The filter of the setting.
     pub setting: String,
 }
 
-/// The filter of the subscriber, and what it is.
+/// The filter of the subscriber, with its text and its origin.
 pub(super) struct FilterInForce {
     set: SetFilter,
     now: Mutex<LogLevel>,

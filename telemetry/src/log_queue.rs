@@ -26,7 +26,7 @@ const MAX_BYTES: usize = 4 << 20;
 const MAX_RECENT: usize = 512 << 10;
 /// The pause before another attempt to write to a descriptor that does not block and has no space.
 const NO_SPACE_PAUSE: Duration = Duration::from_millis(10);
-/// How long a flush waits for the next line to be written.
+/// The time that a flush waits for the next line to be written.
 const STALL: Duration = Duration::from_secs(1);
 /// The maximum time of a flush.
 const MAX_FLUSH: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ impl Recent {
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Whether the writing thread has a line in its hands.
+    /// Whether the writing thread has taken a line that is not written yet.
     writing: bool,
     /// The number of lines that the writing thread has handled.
     handled: u64,

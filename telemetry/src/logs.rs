@@ -128,10 +128,10 @@ fn timestamp() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
-/// How log lines look.
+/// The form of log lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lines {
-    /// For people.
+    /// Text for people.
     Text {
         /// Whether levels have colours.
         colour: bool,

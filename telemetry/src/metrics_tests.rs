@@ -1,4 +1,4 @@
-//! What is exported, what docs/metrics.md says about it, and what the dashboard and the alerts use of it.
+//! The exported metrics, their description in docs/metrics.md, and their use in the dashboard and the alerts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

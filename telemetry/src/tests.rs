@@ -32,8 +32,8 @@ fn stored_grant() -> StoredGrant {
     StoredGrant { grant, server: Some("XF-1".parse().unwrap()), ended_at: None, reads: GrantReads::default() }
 }
 
-/// What a filter and a format write for the lines of a step, of a request to a job, of a report, of a media read, and for one
-/// line of the controller.
+/// The text that a filter and a format write for the lines of a step, of a request to a job, of a report, of a media read, and
+/// for one line of the controller.
 fn written(filter: &str, format: Lines) -> String {
     let lines = NamedTempFile::new().unwrap();
     let now = || "2026-01-02T03:04:05.678Z".to_owned();

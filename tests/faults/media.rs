@@ -29,6 +29,13 @@ recovers! {
     an_eject_that_is_busy_for_longer_than_the_attempts_last(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Eject, says(500, "IDRAC.2.8.SYS518")).times(12));
     }
+    an_eject_that_conflicts_for_longer_than_the_attempts_last(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Eject, says(409, "Base.1.18.GeneralError")).times(12));
+    }
+    a_second_insert_that_is_busy_for_longer_than_the_attempts_last(bmc) {
+        let busy = says(503, "Base.1.18.ServiceTemporarilyUnavailable");
+        bmc.faults.push(Fault::once(FaultTrigger::Insert, busy).after(1).times(12));
+    }
     an_eject_that_is_repeated_and_finds_no_media_with_an_internal_error(bmc) {
         bmc.media.eject_time = Duration::from_millis(60);
         bmc.faults.push(Fault::once(FaultTrigger::Eject, says(500, "IDRAC.2.9.VRM0009")).after(1).times(1));

@@ -15,13 +15,13 @@ const HASH_CHARS: usize = 12;
 
 /// A file that pages refer to.
 pub struct Asset {
-    /// Its path, with the hash of its content.
+    /// The path of the asset, with the hash of the content in its name.
     pub path: String,
-    /// Its media type.
+    /// The media type of the asset, for the header `Content-Type`.
     pub media_type: &'static str,
-    /// Its content.
+    /// The content of the asset.
     pub content: &'static [u8],
-    /// Its content, compressed with gzip.
+    /// The content of the asset, compressed with gzip.
     pub gzip: Vec<u8>,
 }
 
@@ -38,12 +38,12 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     encoder.write_all(content).and_then(|()| encoder.finish()).unwrap_or_default()
 }
 
-/// The style sheet.
+/// The style sheet of all pages.
 pub static STYLE: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("shoal", "css", "text/css; charset=utf-8", include_bytes!("../assets/shoal.css"))
 });
 
-/// The script.
+/// The script of all pages.
 pub static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("shoal", "js", "text/javascript; charset=utf-8", include_bytes!("../assets/shoal.js"))
 });

@@ -46,7 +46,7 @@ impl Copy {
         Self { what, text: text.to_owned(), shown: text.to_owned() }
     }
 
-    /// An id: its first and last characters are shown.
+    /// An id that can be copied: the page shows its first and last characters.
     pub(crate) fn id(what: &'static str, text: &str) -> Self {
         Self { what, text: text.to_owned(), shown: short_id(text) }
     }
@@ -82,7 +82,7 @@ enum Piece<'a> {
 }
 
 impl<'a> Prose<'a> {
-    /// The sentence. `links` says whether "job" with an id after it leads to that job; within a link nothing does.
+    /// Divides a sentence into pieces. With `links`, "job" and an id after it lead to that job; within a link nothing does.
     pub(crate) fn of(text: &'a str, links: bool) -> Self {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -96,7 +96,7 @@ impl<'a> Prose<'a> {
     }
 }
 
-/// What stands before the first code of a text, the code, and what stands after it. A single backtick begins none.
+/// Splits a text into the part before its first code, the code, and the part after it. A single backtick begins no code.
 fn code(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once('`')?;
     let (code, after) = rest.split_once('`')?;

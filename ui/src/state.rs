@@ -1,23 +1,23 @@
-//! The six states of a job on a page, each with its colour, its icon and its word.
+//! The states of a job on a page, each with a colour, an icon and a word.
 
 use crate::parts::Badge;
 
-/// What a job does, as an operator sorts it.
+/// The state of a job, as an operator sorts jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
-    /// It failed.
+    /// The job failed.
     Failed,
-    /// It waits for a decision of an operator.
+    /// The job waits for a decision of an operator.
     Held,
-    /// It waits for a thing that happens by itself.
+    /// The job waits for a thing that happens by itself.
     Waiting,
     /// A worker executes a step, or is about to.
     Working,
-    /// It has not begun.
+    /// The job has not begun.
     Queued,
-    /// It succeeded.
+    /// The job succeeded.
     Done,
-    /// An operator cancelled it.
+    /// An operator cancelled the job.
     Cancelled,
 }
 

@@ -20,7 +20,7 @@ pub struct When {
 impl HtmlSafe for When {}
 
 impl When {
-    /// How long ago `at` was, or in how long it will be.
+    /// A time with its distance from `now`: how long ago it was, or in how long it will be.
     pub fn of(at: Timestamp, now: Timestamp) -> Self {
         let relative = match seconds(now, at) {
             0 => "just now".to_owned(),
@@ -30,7 +30,7 @@ impl When {
         Self::saying(at, now, relative)
     }
 
-    /// How long the state that began at `since` lasts.
+    /// A time with the duration of the state that began at it.
     pub fn lasting(since: Timestamp, now: Timestamp) -> Self {
         Self::saying(since, now, duration(seconds(since, now).max(0).unsigned_abs()))
     }
@@ -81,7 +81,7 @@ pub(crate) fn duration(seconds: u64) -> String {
     }
 }
 
-/// What a step took: accurate to milliseconds below a second, to seconds below an hour.
+/// The duration of a step in words: accurate to milliseconds below a second, to seconds below an hour.
 pub(crate) fn took(from: Timestamp, to: Timestamp) -> String {
     let milliseconds = to.as_millisecond().saturating_sub(from.as_millisecond()).max(0).unsigned_abs();
     match milliseconds {

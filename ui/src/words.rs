@@ -61,7 +61,7 @@ pub(crate) fn step(name: &str) -> &str {
     }
 }
 
-/// Whether a step of an installation changes something at the BMC of its machine.
+/// Whether a step of an installation changes the state of the BMC of its machine.
 pub(crate) fn changes_machine(step: &str) -> bool {
     step.starts_with("redfish.") && !matches!(step, "redfish.discover" | "redfish.poll")
 }
@@ -108,7 +108,7 @@ pub(crate) fn wait(reason: &str) -> &str {
     }
 }
 
-/// What keeps queued jobs from their start, in words, to follow "queued"; an unknown one keeps its name.
+/// The blocker of queued jobs in words, to follow "queued"; an unknown one keeps its name.
 pub(crate) fn blocker(name: &str) -> &str {
     match name {
         "drain" => "until the drain ends",
@@ -137,7 +137,7 @@ pub(crate) fn workflow(name: &str) -> &str {
     }
 }
 
-/// What a role may do, in words.
+/// The name of a role in words; an unknown one keeps its name.
 pub(crate) fn role(name: &str) -> &str {
     match name {
         "admin" => "administrator",
@@ -168,7 +168,7 @@ pub(crate) fn state(job: &JobJson) -> (State, &'static str) {
     }
 }
 
-/// Where a job is and why, as one sentence.
+/// The reason of the state of a job, as one sentence; empty without one.
 pub(crate) fn why(job: &JobJson) -> String {
     let text = match (&job.failure, &job.hold, &job.wait) {
         (Some(failure), _, _) => failure.summary.clone(),

@@ -122,7 +122,7 @@ impl Absent {
                 .with_output(output(self.clone())));
         }
         let detail = format!(
-            "{what}; the BMC is away since {} min: {}",
+            "{what}; the BMC has been away for {} min: {}",
             now.since(since).as_secs() / 60,
             absence.words()
         );

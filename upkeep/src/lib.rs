@@ -65,7 +65,7 @@ use serde_json::Value;
 
 use bmc::{BmcServices, Unavailable};
 use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
-use model::{NewRun, Serial, StepName, Verb, WorkflowVersion};
+use model::{Effect, NewRun, Serial, Snapshot, StepName, Time, Verb, WorkflowVersion};
 
 pub use bios_order::ApplyBios;
 pub use install::{
@@ -188,5 +188,12 @@ impl Workflow for Upkeep {
 
     fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &waits::ALL
+    }
+
+    fn left_behind(&self, snapshot: &Snapshot, now: Time) -> Vec<Effect> {
+        match self.name {
+            FIRMWARE_INSTALL => install::left_behind(snapshot, now).into_iter().collect(),
+            _ => Vec::new(),
+        }
     }
 }

@@ -30,7 +30,7 @@ use engine::ChildRequest;
 use model::mutant::{self, Mutant};
 use model::{
     Idempotency, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunRequest, Serial, Snapshot,
-    Time, rounds,
+    Time, bmc_lock, rounds, server_lock,
 };
 use redfish::ManagerReset;
 
@@ -426,14 +426,12 @@ impl UpkeepOrder {
         let mut locks = vec![
             lock(format!("condition/{server}/{}", action.kind()), 1, OnConflict::RefuseQueued),
             lock(format!("condition/{server}"), MAX_OPEN, alone),
-            lock(format!("server/{server}"), 1, OnConflict::Wait),
+            lock(server_lock(server), 1, OnConflict::Wait),
         ];
         locks.extend(parallel.iter().map(|ParallelLimit { label, value, count, .. }| {
             lock(format!("parallel/{}/{label}={value}", action.kind()), *count, OnConflict::Wait)
         }));
-        locks.extend(
-            self.shared_bmc.iter().map(|address| lock(format!("bmc/{address}"), 1, OnConflict::Wait)),
-        );
+        locks.extend(self.shared_bmc.iter().map(|address| lock(bmc_lock(address), 1, OnConflict::Wait)));
         locks
     }
 }
@@ -442,7 +440,7 @@ impl UpkeepInput {
     /// The run of this input, with the locks of its parent only.
     pub(super) fn child(self, request: ChildRequest) -> NewRun {
         let locks = vec![LockRequest {
-            resource: format!("server/{}", self.server),
+            resource: server_lock(&self.server),
             capacity: 1,
             on_conflict: OnConflict::Wait,
         }];

@@ -89,6 +89,14 @@ pub const PARTS: WaitReason = WaitReason {
     next_action: "nothing; a part that is not listed then counts as absent",
 };
 
+/// The BMC lists parts that it cannot show.
+pub const PARTS_SHOWN: WaitReason = WaitReason {
+    name: "parts_shown",
+    means: "the BMC to show every entry that its firmware inventory lists",
+    ends_by: "a read of the inventory without an error, or two minutes after the first read",
+    next_action: "nothing; a device that is not shown then is left as it is, and the plan says so",
+};
+
 /// The order forbids the restart of the host.
 pub const RESTART_FORBIDDEN: WaitReason = WaitReason {
     name: "restart_forbidden",
@@ -130,12 +138,13 @@ pub const FLASH_ENDS: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub const ALL: [&WaitReason; 22] = [
+pub const ALL: [&WaitReason; 23] = [
     &FLASHING,
     &IMAGE_READ,
     &UPLOAD_LOOK,
     &VERSION,
     &PARTS,
+    &PARTS_SHOWN,
     &RESTART_FORBIDDEN,
     &RESTART_WINDOW,
     &SETTINGS_LOOK,

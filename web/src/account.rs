@@ -132,7 +132,7 @@ fn basic(name: &str, password: &str) -> Option<HeaderMap> {
     Some(HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
 }
 
-/// Keeps the colours in a cookie. Nothing of the controller changes, so no proof of a session is needed.
+/// Stores the theme of the pages in a cookie. Nothing of the controller changes, so no proof of a session is needed.
 pub(super) async fn theme(form: Form) -> Response {
     let theme = Theme::parse(form.get("theme")).word();
     let back =

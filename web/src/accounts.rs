@@ -106,7 +106,7 @@ struct Verb {
     question: &'static str,
     effect: (State, &'static str),
     method: Method,
-    /// What follows the name in the path of the API.
+    /// The end of the path of the API, after the name of the user or token.
     action: &'static str,
     done: &'static str,
     risk: bool,

@@ -88,7 +88,7 @@ pub(super) async fn show(visit: Visit) -> Response {
 enum Format {
     /// A table with a header.
     Csv,
-    /// An entry on each line, as the log has it.
+    /// One entry on each line, as the log has it.
     JsonLines,
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn download(visit: Visit, Path(file): Path<String>) -> Response
     ([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response()
 }
 
-/// What a download sends next.
+/// The next part of a download.
 enum Part {
     /// The first page, after the header.
     First(Entries),
@@ -228,7 +228,7 @@ mod tests {
     use super::super::seal::Seal;
     use super::*;
 
-    /// What a download has of a log whose first page ends with the cursor `7`, and the request for the second page.
+    /// The parts of a download of a log whose first page ends with the cursor `7`; `second` is the response to the second page.
     async fn downloaded(format: Format, second: (StatusCode, &'static str)) -> Vec<io::Result<String>> {
         let api = Router::new().route(
             "/api/v1/audit",

@@ -1,4 +1,4 @@
-//! Where a login leads back to.
+//! The page to which a login leads back.
 //!
 //! ```text
 //!   GET  ──> its own page
@@ -24,7 +24,7 @@ pub(super) fn after_login(method: &Method, place: &str, headers: &HeaderMap) -> 
     with_form(headers).unwrap_or_else(|| shown(place.split('?').next().unwrap_or_default()).to_owned())
 }
 
-/// The page that the form was on, if the browser names it and it is one of this controller.
+/// The page that the form was on, if the browser names it and it is a page of this controller.
 fn with_form(headers: &HeaderMap) -> Option<String> {
     let text = sole(headers, header::REFERER.as_str()).filter(|text| text.len() <= MAX_REFERER)?;
     let page = Url::parse(text).ok().filter(|page| matches!(page.scheme(), "http" | "https"))?;
@@ -42,7 +42,7 @@ fn with_form(headers: &HeaderMap) -> Option<String> {
     Some(if path != page.path() || query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
 }
 
-/// The path of a page that is shown: for a path that takes forms only, the page above it.
+/// The page that is shown for a path: for a path that takes forms only, the page above it.
 fn shown(path: &str) -> &str {
     let segments: Vec<&str> = path.split('/').skip(2).collect();
     let above = |count: usize| {

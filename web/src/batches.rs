@@ -24,7 +24,7 @@ use super::visit::{Change, Visit, encoded, html};
 const PAGE: i64 = 50;
 /// The maximum of servers of a batch that a page makes.
 const MAX_SERVERS: usize = 5000;
-/// How many rows a preview tries: each is a dry run of a job.
+/// The number of rows that a preview tries: each is a dry run of a job.
 const TRIED: usize = 20;
 
 /// Lists batches, the newest first.
@@ -214,7 +214,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     }
 }
 
-/// The request of a form, and the serial numbers of its servers.
+/// The body of the request that a form asks for, and the serial numbers of its servers.
 async fn order(visit: &Visit, form: &Form) -> Result<(Value, Vec<String>), Refusal> {
     let recipe: Value = serde_json::from_str(form.get("recipe"))
         .map_err(|error| Refusal::field("recipe", &format!("is not JSON: {error}")))?;

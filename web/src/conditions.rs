@@ -17,7 +17,7 @@ use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
-/// How long a page waits for diagnostics. They continue without it.
+/// The time for which a page waits for diagnostics. They continue without it.
 const DOCTOR_WAIT: Duration = Duration::from_secs(20);
 
 /// Shows what can be requested, or what a request with `kind` would do.

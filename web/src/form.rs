@@ -15,11 +15,11 @@ const MAX_FORM: usize = 1 << 20;
 pub(super) const OPEN: [&str; 2] = ["/ui/login", "/ui/theme"];
 /// The largest form of a browser without a login.
 const MAX_OPEN_FORM: usize = 8 << 10;
-/// The longest body that is parsed where it was received.
+/// The longest body, in bytes, that is parsed on the thread that received it.
 const SHORT: usize = 32 << 10;
-/// The largest form with a file: five thousand servers are half of it.
+/// The largest form with a file, in bytes: five thousand servers are half of it.
 const MAX_UPLOAD: usize = 4 << 20;
-/// How long a form may take to arrive.
+/// The time in which a form must arrive.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum of fields.
 const MAX_FIELDS: usize = 64;
@@ -41,7 +41,7 @@ impl Form {
         Self(others.chain([(name.to_owned(), value)]).collect())
     }
 
-    /// A field; empty when it is not there.
+    /// The value of a field; empty when the form does not have the field.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)
     }
@@ -78,7 +78,7 @@ impl<S: Send + Sync> FromRequest<S> for Upload {
     }
 }
 
-/// What is made from a body. A long one is read outside of the threads that serve requests.
+/// The value that `read` makes from a body. A long body is read outside of the threads that serve requests.
 async fn parsed<T: Send + 'static>(
     length: usize,
     read: impl FnOnce() -> T + Send + 'static,

@@ -6,7 +6,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use registry::OverTls;
 
-/// What a page may load and where its forms may go.
+/// The content security policy: what a page may load, and where its forms may go.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -21,7 +21,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// Adds the headers. A page is not kept; an asset says itself how long it may be.
+/// Adds the headers of every response. A page is not cached; an asset says itself how long it may be.
 pub(super) async fn around(request: Request, next: Next) -> Response {
     let over_tls = request.extensions().get::<OverTls>().is_some();
     let mut response = next.run(request).await;

@@ -18,7 +18,7 @@ const PATH: &str = "/api/v1/server-imports";
 /// The longest user or password that a form gives to every row.
 const MAX_FOR_EVERY_ROW: usize = 1024;
 
-/// Sends the rows that can be read to the API, and puts the others into its results.
+/// Sends the rows that can be read to the API, and adds the unreadable rows to the results as refused.
 async fn send(
     DividedRows { rows, unread }: DividedRows,
     visit: &Visit,
@@ -91,7 +91,7 @@ fn too_large() -> Refusal {
     )
 }
 
-/// What was entered, without the password. A table that has a column of passwords is not shown again.
+/// The entered values, without the password. A table that has a column of passwords is not shown again.
 fn entered(sent: &Form) -> ImportForm {
     let text = |name: &str| sent.get(name).to_owned();
     let table = text("text");

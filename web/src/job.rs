@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::json;
 use ui::State;
-use ui::data::{ConditionJson, ExplanationJson, JobDetailJson, JobJson, JobPageJson, MediaReads, ServerJson};
+use ui::data::{ExplanationJson, JobDetailJson, JobJson, JobPageJson, MediaReads, ServerJson};
 use ui::view::{Ask, AskEffect, JobView, LogView, Tab};
 use uuid::Uuid;
 
@@ -14,11 +14,9 @@ use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
-/// The workflow of a firmware installation.
-const FIRMWARE: &str = "firmware.install";
 /// The workflow that installs a server.
 const INSTALLATION: &str = "provision";
-/// The step that only a rescue session has; it writes to no disk.
+/// The step that only a rescue session has; a rescue session writes to no disk.
 const RESCUE: &str = "rescue.wait";
 
 /// Shows one job.
@@ -30,12 +28,11 @@ pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
 async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
     let (path, explain) = (format!("/api/v1/jobs/{id}"), format!("/api/v1/jobs/{id}/explain"));
     let media = format!("/api/v1/jobs/{id}/media");
-    let (mut detail, why, media) = tokio::try_join!(
+    let (detail, why, media) = tokio::try_join!(
         visit.get::<JobDetailJson>(&path),
         visit.get::<ExplanationJson>(&explain),
         visit.get::<MediaReads>(&media),
     )?;
-    name_components(visit, &mut detail).await;
     let observed = match &detail.job.server_serial {
         Some(serial) => visit.get::<ServerJson>(&format!("/api/v1/servers/{}", encoded(serial))).await.ok(),
         None => None,
@@ -48,24 +45,6 @@ async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
         frame.stream = Some(format!("/api/v1/jobs/{id}/events?after={after}"));
     }
     html(&JobView::of(frame, &detail, &why, &media.media, observed.as_ref()))
-}
-
-/// Names the component of each step of a firmware installation, as the condition of the job has it.
-async fn name_components(visit: &Visit, detail: &mut JobDetailJson) {
-    let Some(serial) = detail.job.server_serial.as_deref().filter(|_| detail.job.workflow == FIRMWARE) else {
-        return;
-    };
-    let path = format!("/api/v1/servers/{}/condition?kind=firmwareInstall", encoded(serial));
-    let Ok(condition) = visit.get::<ConditionJson>(&path).await else { return };
-    if condition.id != detail.job.job_id {
-        // A newer installation: its components are others.
-        return;
-    }
-    for (step, of) in detail.steps.iter_mut().zip(condition.status.steps) {
-        if step.step == of.name {
-            step.of = of.of;
-        }
-    }
 }
 
 /// The end of the log of the maintenance OS.
@@ -181,7 +160,7 @@ async fn newer_installation(visit: &Visit, job: &JobJson) -> Result<Option<JobJs
     Ok(newest.filter(|newest| newest.job_id != job.job_id && newest.created_at > job.created_at))
 }
 
-/// What another installation does to what the server runs.
+/// The effects of another installation on what the server runs.
 fn installed_again(detail: &JobDetailJson, newer: Option<&JobJson>) -> Vec<AskEffect> {
     let effect = |state, text: String| AskEffect { state, text };
     let lost = match detail.steps.iter().any(|step| step.step == RESCUE) {
@@ -248,7 +227,7 @@ struct Created {
     job_id: String,
 }
 
-/// Carries a verb out. When the job has begun since the question said that it had not, the question is asked again.
+/// Carries out a verb on a job. When the job has begun since the question said that it had not, the question is asked again.
 pub(super) async fn act(visit: Visit, Path((id, word)): Path<(String, String)>, form: Form) -> Response {
     let id = encoded(&id);
     let done = match change(&visit, &id, &word, &form).await {
@@ -262,8 +241,8 @@ fn is_changed(refusal: &Refusal) -> bool {
     refusal.status == StatusCode::PRECONDITION_FAILED
 }
 
-/// The answer to the question about a job that has changed. One that waits for its start changes too, such as when a place becomes
-/// free: the question is right for it until it begins.
+/// The response to a confirmed question about a job that has changed. A job that waits for its start changes too, such as when a
+/// place becomes free: the question is right for it until it begins.
 async fn changed(
     visit: &Visit,
     id: &str,

@@ -54,7 +54,7 @@ use secrets::KeyRing;
 use ui::view::CallerRole;
 use visit::Visit;
 
-/// What pages are made from.
+/// The dependencies of all pages.
 #[derive(Clone)]
 pub struct Pages {
     /// The router of the API.

@@ -12,7 +12,7 @@ const MAX_BOUNDARY: usize = 70;
 /// The longest head of a part.
 const MAX_HEAD: usize = 4096;
 
-/// Why a body is no form.
+/// The reason why a body is no form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct NotAForm(&'static str);

@@ -77,7 +77,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     }
 }
 
-/// The request of a form; a problem names its place as the API does.
+/// The body of the request that a form asks for; a problem names its place as the API does.
 fn order(form: &Form) -> Result<Value, ErrorDetail> {
     let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
     let recipe: Value = serde_json::from_str(form.get("recipe"))
@@ -92,7 +92,7 @@ fn order(form: &Form) -> Result<Value, ErrorDetail> {
     }))
 }
 
-/// The form again, with the key of its next request, and with what is wrong or what would happen.
+/// The form of a new job again, with the key of its next request, and with the problems or the plan of the dry run.
 async fn again(
     visit: &Visit,
     form: &Form,

@@ -7,7 +7,7 @@ use ui::view::{OverviewView, Tab};
 use super::refusal::Refusal;
 use super::visit::{Visit, html};
 
-/// How many of the newest events are shown.
+/// The number of the newest events that are shown.
 const JUST: i64 = 8;
 
 /// Shows the overview.

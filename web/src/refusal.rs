@@ -12,7 +12,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// The body of a refusal; one that is not of the API has no more than its status.
+    /// Reads the body of a refusal; for a body that is not of the API, the refusal has no more than its status.
     pub(super) fn of(status: StatusCode, body: &[u8]) -> Self {
         let body = serde_json::from_slice(body).unwrap_or_else(|_| ErrorBody {
             message: status.canonical_reason().unwrap_or("the request was refused").to_owned(),
@@ -42,8 +42,8 @@ impl Refusal {
         refusal
     }
 
-    /// What is wrong, by its places. The reason of a refusal that is not about the form of a value comes first, at the place of the
-    /// entry that it has the words of. A refusal that no other entry in the form can help is returned as it is.
+    /// The problems of a refused form, by their places. The reason of a refusal that is not about the form of a value comes
+    /// first, at the place of the entry whose words it has. A refusal that no other entry in the form can help is the error.
     pub(super) fn details(self) -> Result<Vec<ErrorDetail>, Self> {
         let login =
             matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
@@ -53,7 +53,7 @@ impl Refusal {
         Ok(self.entries())
     }
 
-    /// What is wrong, by its places, as [`Refusal::details`] says.
+    /// The problems of a refusal by their places, in the order of [`Refusal::details`].
     pub(super) fn entries(&self) -> Vec<ErrorDetail> {
         let (message, details) = (&self.body.message, &self.body.details);
         let of_values = ["validation_error", "invalid"].contains(&self.body.error.as_str());
@@ -72,7 +72,7 @@ impl Refusal {
         self.body.error == "idempotency_key_reused"
     }
 
-    /// What a form says that was sent before and has a new key now.
+    /// The message of a form that was sent before and has a new key now.
     pub(super) fn sent_before(&self, what: &str) -> ErrorDetail {
         let mut words = self.body.message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
         let former = words.find(|word| Uuid::parse_str(word).is_ok());
@@ -92,7 +92,7 @@ impl Refusal {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, body }
     }
 
-    /// What is wrong, in one text.
+    /// The problems of a refusal, in one text.
     pub(super) fn text(&self) -> String {
         let entries = self.entries();
         let text = |entry: &ErrorDetail| match entry.path.as_str() {

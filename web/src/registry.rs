@@ -10,8 +10,8 @@ use super::visit::{Visit, encoded, html};
 /// Tags on one page.
 const PAGE: u32 = 50;
 
-/// How a client beside the browser reaches the registry. `X-Forwarded-Proto` is not read: a client that gives its credentials to a
-/// proxy checks the certificate of that proxy, whatever the proxy says.
+/// The place of the registry for a client beside the browser. `X-Forwarded-Proto` is not read: a client that gives its
+/// credentials to a proxy checks the certificate of that proxy, whatever the proxy says.
 fn place(visit: &Visit) -> RegistryPlace<'_> {
     let (host, tls) = match (visit.is_proxied(), visit.is_over_tls(), visit.public_https_host()) {
         (true, _, _) => (visit.host(), RegistryTls::Elsewhere),

@@ -1,4 +1,4 @@
-//! What a form carries from a preview to its change, when the browser must not be able to read it.
+//! The seal of values that a form carries from a preview to its change, when the browser must not be able to read them.
 //!
 //! ```text
 //!   rows with passwords --compressed, sealed--> hidden field --sent back--> opened --> the change
@@ -18,9 +18,9 @@ use flate2::write::ZlibEncoder;
 use jiff::Timestamp;
 use secrets::{ColumnSeal, KeyRing};
 
-/// How long a preview can be confirmed.
+/// The time for which a preview can be confirmed, in seconds.
 const LASTS: i64 = 1800;
-/// The longest text.
+/// The longest text that is opened, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
 /// The seal of an installation.

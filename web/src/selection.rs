@@ -15,11 +15,11 @@ use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
-/// The maximum of servers that one request looks at.
+/// The maximum of servers whose BMCs one request reads.
 const MAX_PROBES: usize = 200;
-/// How many BMCs are read at the same time.
+/// The number of BMCs that are read at the same time.
 const AT_ONCE: usize = 16;
-/// How long a request begins to look at BMCs. Those that are left are named as such.
+/// The time in which a request begins to read BMCs. The result names each BMC that is left as not read.
 const PROBE_TIME: Duration = Duration::from_secs(100);
 
 /// The verbs for all jobs of a filter.
@@ -75,7 +75,7 @@ async fn preview(
     }
 }
 
-/// Carries a verb out for all jobs of a filter. When their number has changed, the preview is shown again.
+/// Carries out a verb on all jobs of a filter. When their number has changed, the preview is shown again.
 pub(super) async fn jobs(visit: Visit, Path(verb): Path<String>, form: Form) -> Response {
     let done = match change(&visit, &verb, &form).await {
         Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
@@ -135,7 +135,7 @@ pub(super) async fn ask_probe(visit: Visit) -> Response {
         let (serials, more) = serials(&visit, filter, MAX_PROBES).await?;
         let frame = visit.frame("Many servers", Tab::Servers).await?;
         let back = format!("/ui/servers?q={}", encoded(filter));
-        let view = FormView::new(frame, "Look at the BMCs?", "/ui/servers/selection/probe", back.clone())
+        let view = FormView::new(frame, "Probe the BMCs?", "/ui/servers/selection/probe", back.clone())
             .below(back, "Servers of the filter")
             .hidden("q", filter)
             .hidden("expected", serials.len().to_string())
@@ -150,7 +150,7 @@ pub(super) async fn ask_probe(visit: Visit) -> Response {
                 State::Failed,
                 format!("The filter selects more than {MAX_PROBES} servers; narrow it."),
             ),
-            (false, false) => view.yes(format!("Look at {}", serials.len())),
+            (false, false) => view.yes(format!("Probe {}", serials.len())),
         };
         html(&view)
     };
@@ -158,7 +158,7 @@ pub(super) async fn ask_probe(visit: Visit) -> Response {
     visit.respond(shown).await
 }
 
-/// Looks at the BMCs of all servers of a filter, a bounded number at a time.
+/// Reads the BMCs of all servers of a filter, a bounded number at a time.
 pub(super) async fn probe(visit: Visit, form: Form) -> Response {
     let done = probe_all(&visit, &form).await;
     visit.respond(done).await
@@ -175,7 +175,7 @@ async fn probe_all(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let look = async |serial: String| {
         // What has begun ends by its own time limits.
         if tokio::time::Instant::now() >= until {
-            return Ok((serial, Some("not looked at: the time of this request was over".to_owned())));
+            return Ok((serial, Some("not probed: the time of this request was over".to_owned())));
         }
         let path = format!("/api/v1/servers/{}/probe", encoded(&serial));
         match visit.change(Change { method: Method::POST, path: &path, body: None, form }).await {
@@ -188,5 +188,5 @@ async fn probe_all(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let results: Vec<Result<(String, Option<String>), Refusal>> =
         stream::iter(serials).map(look).buffered(AT_ONCE).collect().await;
     let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-    html(&TableView::probed(visit.frame("Looked at BMCs", Tab::Servers).await?, filter, &results))
+    html(&TableView::probed(visit.frame("Probed BMCs", Tab::Servers).await?, filter, &results))
 }

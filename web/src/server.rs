@@ -24,7 +24,7 @@ pub(super) async fn show(visit: Visit, Path(serial): Path<String>) -> Response {
     visit.respond(shown).await
 }
 
-/// The page of a server; `refused` says why its BMC could not be read now.
+/// The page of a server; `refused` is the reason why its BMC could not be read now.
 async fn server(visit: &Visit, serial: &str, refused: Option<String>) -> Result<Response, Refusal> {
     let path = format!("/api/v1/servers/{serial}");
     let (jobs, card) = (format!("/api/v1/jobs?server_serial={serial}&limit={JOBS}"), format!("{path}/card"));
@@ -49,7 +49,7 @@ async fn server(visit: &Visit, serial: &str, refused: Option<String>) -> Result<
     html(&ServerPageView::of(frame, &server, &jobs, &card, &parts))
 }
 
-/// The firmware set that fits a server by its inventory, or why none does.
+/// The name of the firmware set that fits a server by its inventory, or the reason why none does.
 async fn fitting(visit: &Visit, inventory: &InventoryJson) -> Option<Result<String, String>> {
     let system = &inventory.out_of_band.as_ref()?["system"];
     let (vendor, model) = (system["manufacturer"].as_str()?, system["model"].as_str()?);
@@ -61,14 +61,14 @@ async fn fitting(visit: &Visit, inventory: &InventoryJson) -> Option<Result<Stri
     }
 }
 
-/// Why the newest open job of a server has not begun; `None` for one that has.
+/// The reason why the newest open job of a server has not begun; `None` for a job that has begun.
 async fn why_not_begun(visit: &Visit, jobs: &JobPageJson) -> Option<String> {
     let open = jobs.jobs.iter().find(|job| job.status != "complete").filter(|job| job.status == "queued")?;
     let path = format!("/api/v1/jobs/{}/explain", encoded(&open.job_id));
     visit.get::<ExplanationJson>(&path).await.ok().map(|why| why.summary)
 }
 
-/// Reads the BMC. One that cannot be read is a note on the page of its server.
+/// Reads the BMC of a server. The error of a BMC that cannot be read is a note on the page of the server.
 pub(super) async fn probe(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
     let done = match change(&visit, &serial, (Method::POST, "probe", "probed"), false, &form).await {
         Err(refusal) if refusal.body.error == "bmc" => {

@@ -50,7 +50,7 @@ async fn form(
     Ok((status, html(&FormView::server(frame, &server.serial, entered, refused))?).into_response())
 }
 
-/// Shows what a change would do, or why it is refused.
+/// Shows the preview of a change, or why the change is refused.
 pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form) -> Response {
     let shown = async {
         let before: ServerJson = visit.get(&path_of(&serial)).await?;
@@ -82,7 +82,7 @@ pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form
     visit.respond(shown).await
 }
 
-/// Changes a server as it was previewed.
+/// Changes a server by the change that its preview sealed.
 pub(super) async fn change(visit: Visit, Path(serial): Path<String>, sent: Form) -> Response {
     let done = async {
         let opened = visit.seal().open(&context(&visit, &serial), sent.get("change"), visit.now()).ok();
@@ -98,7 +98,7 @@ pub(super) async fn change(visit: Visit, Path(serial): Path<String>, sent: Form)
     visit.respond(done).await
 }
 
-/// The form after a refusal: with what was entered, or with the values of now where the entries were for other ones.
+/// The form after a refusal: with the entered values. Without them, and for a server that has changed, it has the current values.
 async fn again(
     visit: &Visit,
     serial: &str,
@@ -118,7 +118,7 @@ async fn again(
     }
 }
 
-/// What a sealed change belongs to: the session and the server.
+/// The context of the seal of a change: the session and the server to which the change belongs.
 fn context(visit: &Visit, serial: &str) -> String {
     format!("{} server {serial}", visit.csrf())
 }
@@ -176,7 +176,7 @@ fn of(server: &ServerJson) -> ServerForm {
     }
 }
 
-/// What was entered, without the password.
+/// The entered values, without the password.
 fn entered(sent: &Form, server: &ServerJson) -> ServerForm {
     let text = |name: &str| sent.get(name).trim().to_owned();
     ServerForm {
@@ -196,7 +196,7 @@ fn entered(sent: &Form, server: &ServerJson) -> ServerForm {
     }
 }
 
-/// The merge patch of what differs between a server and its form.
+/// The merge patch from a server to the values of its form.
 fn patch(
     server: &ServerJson,
     entered: &ServerForm,

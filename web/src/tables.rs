@@ -57,8 +57,8 @@ pub(super) async fn events(visit: Visit) -> Response {
     visit.respond(shown).await
 }
 
-/// The newest events of a search before a position, and the number of reads. One request reads a part of the log: a part without events is followed by the one
-/// before it, [`PARTS`] of them at most.
+/// The newest events of a search before a position, and the number of reads. One request reads a part of the log: a part without
+/// events is followed by the one before it, [`PARTS`] of them at most.
 async fn found(
     visit: &Visit,
     search: &EventsSearch,

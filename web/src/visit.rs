@@ -78,7 +78,7 @@ pub(super) struct Change<'a> {
     pub(super) form: &'a Form,
 }
 
-/// What the API returned.
+/// A successful response of the API.
 pub(super) struct Answer {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -92,12 +92,12 @@ impl Answer {
 }
 
 impl Visit {
-    /// The seal of this process for what a form carries from a preview to its change.
+    /// The seal of values that a form carries from a preview to its change.
     pub(super) fn seal(&self) -> Arc<Seal> {
         Arc::clone(&self.pages.seal)
     }
 
-    /// The time.
+    /// The present time by the clock of the controller.
     pub(super) fn now(&self) -> jiff::Timestamp {
         self.pages.clock.now().timestamp()
     }
@@ -107,8 +107,8 @@ impl Visit {
         same_site(&self.headers)
     }
 
-    /// What is wrong with a form that is shown again, as [`Refusal::details`]. A form that was made before the present login is shown
-    /// again with the proof of that login, so that what was entered is not lost; one of another site is not.
+    /// The problems of a form that is shown again, as [`Refusal::details`]. A form that was made before the present login is
+    /// shown again with the proof of that login, so that the entered values are not lost; a form of another site is not.
     pub(super) fn wrong(&self, refusal: Refusal) -> Result<Vec<ErrorDetail>, Refusal> {
         if refusal.body.error == "csrf" && self.session().is_some() && self.is_of_this_site() {
             let message = "the form was made before your present login, and nothing was done; look at it, then send it again";
@@ -142,13 +142,13 @@ impl Visit {
         SessionSecret::of(&self.headers)
     }
 
-    /// What a resource of the API is.
+    /// Reads a resource of the API.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
         let response = self.send(Method::GET, path, HeaderMap::new(), None).await?;
         serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))
     }
 
-    /// What a resource of the API is, with the revision in its `ETag`.
+    /// Reads a resource of the API, with the revision in its `ETag`.
     pub(super) async fn get_revised<T: DeserializeOwned>(&self, path: &str) -> Result<(T, String), Refusal> {
         let response = self.send(Method::GET, path, HeaderMap::new(), None).await?;
         let etag = response.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
@@ -156,8 +156,8 @@ impl Visit {
         Ok((response.read()?, revision))
     }
 
-    /// What a resource of the API is; nothing for a caller who may not read it, such as a token with labels. The rest of the page is
-    /// for that caller too.
+    /// Reads a resource of the API; returns the default for a caller who may not read it, such as a token with labels. The rest
+    /// of the page is for that caller too.
     pub(super) async fn get_if_permitted<T: DeserializeOwned + Default>(
         &self,
         path: &str,
@@ -174,7 +174,7 @@ impl Visit {
         serde_json::from_slice(&body).map_err(|error| Refusal::internal(&error))
     }
 
-    /// Makes a change. The proof, the key and the revision of the form go with it.
+    /// Makes a change by the API. The proof, the key and the revision of the form are sent with it.
     pub(super) async fn change(&self, change: Change<'_>) -> Result<Answer, Refusal> {
         let mut headers = HeaderMap::new();
         let field = |name: &str| change.form.get(name).to_owned();
@@ -191,8 +191,8 @@ impl Visit {
         self.send(change.method, change.path, headers, change.body).await
     }
 
-    /// What a change would do. The API changes nothing for a request with `dry_run`, so the page asks in its own name: as a page of
-    /// this controller, with the proof of the session.
+    /// Reads the preview of a change. The API changes nothing for a request with `dry_run`, so the page asks in its own name: as
+    /// a page of this controller, with the proof of the session.
     pub(super) async fn preview<T: DeserializeOwned>(&self, path: &str, body: Value) -> Result<T, Refusal> {
         let mut headers = HeaderMap::new();
         headers.insert("sec-fetch-site", HeaderValue::from_static("same-origin"));
@@ -248,7 +248,7 @@ impl Visit {
         Ok((parts, body))
     }
 
-    /// Where the request comes from. Nothing else of the outer request is passed on: the API routes it anew.
+    /// Marks a request with the origin of the request of the browser. Nothing else is passed on: the API routes the request anew.
     fn mark(&self, extensions: &mut Extensions) {
         if let Some(client) = &self.client {
             extensions.insert(*client);
@@ -258,12 +258,12 @@ impl Visit {
         }
     }
 
-    /// What is around a page.
+    /// The frame of a page that does not follow the events.
     pub(super) async fn frame(&self, title: impl Into<String>, tab: Tab) -> Result<Frame, Refusal> {
         Ok(Frame { stream: None, ..self.live_frame(title, tab).await? })
     }
 
-    /// What is around a page that follows the events. A caller who does not see every server has no stream of all events.
+    /// The frame of a page that follows the events. A caller who does not see every server has no stream of all events.
     pub(super) async fn live_frame(&self, title: impl Into<String>, tab: Tab) -> Result<Frame, Refusal> {
         let me: Me = self.get("/api/v1/me").await?;
         let overview = match me.labels.is_empty() {
@@ -274,7 +274,7 @@ impl Visit {
         Ok(Frame { stream, ..self.framed(title.into(), tab, &me, overview.as_ref()) })
     }
 
-    /// What is around a page, from what was read already.
+    /// The frame of a page, from the caller and the overview that were read already.
     pub(super) fn framed(&self, title: String, tab: Tab, me: &Me, overview: Option<&OverviewJson>) -> Frame {
         let failed = overview.map(|overview| overview.failures.iter().map(|group| group.jobs).sum());
         Frame {
@@ -308,7 +308,7 @@ impl Visit {
         pairs.find(|(found, _)| *found == name).map_or("", |(_, value)| value)
     }
 
-    /// The response with a page or its refusal. Without credentials the login is shown.
+    /// The response with a page or its refusal. Without credentials the response leads to the login.
     pub(super) async fn respond(&self, shown: Result<Response, Refusal>) -> Response {
         let refusal = match shown {
             Ok(response) => return response,
@@ -350,7 +350,7 @@ pub(super) fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
-/// What was just done, by the word that a redirect has. The set is closed, so that no link puts words into a page.
+/// The notice of a change just made, by the word of a redirect. The set is closed, so that no link puts words into a page.
 fn notice(done: &str) -> Option<&'static str> {
     Some(match done {
         "cancel" => "The cancel is stored. The cleanup follows.",
@@ -359,7 +359,7 @@ fn notice(done: &str) -> Option<&'static str> {
         "finish" => "The end of the session is stored. The cleanup follows.",
         "retry" => "This is the new job. The former one is unchanged.",
         "created" => "The job is stored and queued.",
-        "server" => "The server is registered. A look at its BMC shows whether a job would work.",
+        "server" => "The server is registered. A probe of its BMC shows whether a job would work.",
         "server-changed" => "The server was changed.",
         "server-deleted" => "The server was deleted.",
         "released" => "The server is released; jobs start on it.",

@@ -88,7 +88,7 @@ fn request(sent: &Form) -> Result<Value, Refusal> {
     )
 }
 
-/// The event of one dead letter; nothing for all of them.
+/// The position of the event of one dead letter; `None` for all of them.
 fn seq(text: &str) -> Result<Option<i64>, Refusal> {
     match text {
         "" => Ok(None),

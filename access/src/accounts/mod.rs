@@ -74,7 +74,7 @@ impl<'a> Accounts<'a> {
     }
 }
 
-/// Why a user or token was not changed.
+/// The reason why a user or token was not changed.
 #[derive(Debug, Error)]
 pub enum AccountError {
     /// A value cannot be used.
@@ -82,7 +82,7 @@ pub enum AccountError {
     Invalid {
         /// The field of the request.
         field: &'static str,
-        /// What is wrong.
+        /// The problem of the value, in words.
         message: String,
     },
     /// The password cannot be used.
@@ -91,13 +91,13 @@ pub enum AccountError {
     /// A user or token has the name.
     #[error("a user or an API token is named {0}; choose another name")]
     NameTaken(String),
-    /// There is no such user.
+    /// No user has the name.
     #[error("no user is named {0}; `shoal user list` shows the users")]
     UnknownUser(String),
-    /// There is no such token.
+    /// No API token has the name.
     #[error("no API token is named {0}; `shoal token list` shows the tokens")]
     UnknownToken(String),
-    /// There is no such token of a worker.
+    /// No token of a worker has the name.
     #[error("no token of a worker is named {0}; `shoal worker token list` shows them")]
     UnknownWorkerToken(String),
     /// A token of a worker has the name.
@@ -106,7 +106,7 @@ pub enum AccountError {
     /// Too many tokens of workers exist.
     #[error("{MAX_WORKER_TOKENS} tokens of workers exist, which is the maximum; revoke one")]
     FullOfWorkers,
-    /// Too many exist.
+    /// The maximum of users or API tokens exists.
     #[error("{MAX_ACCOUNTS} of them exist, which is the maximum; remove one")]
     Full,
     /// Nothing would let an administrator in.

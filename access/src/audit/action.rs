@@ -4,17 +4,17 @@ use axum::http::Method;
 
 macro_rules! actions {
     ($($(#[$doc:meta])* $variant:ident = $name:literal;)*) => {
-        /// What was done.
+        /// An action that the audit log records.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         pub enum AuditAction {
             $($(#[$doc])* $variant,)*
         }
 
         impl AuditAction {
-            /// Every action.
+            /// All actions.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The stable name.
+            /// The stable name of the action, such as `user.create`.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*

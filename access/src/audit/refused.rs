@@ -46,9 +46,9 @@ struct RefusalKind {
 struct Counted {
     /// The latest one that has no entry yet.
     latest: NewAuditEntry,
-    /// How many have no entry yet.
+    /// The number of the refusals that have no entry yet.
     unwritten: u64,
-    /// Whether the first one has its entry.
+    /// Whether the first of the refusals has its entry.
     written: bool,
 }
 

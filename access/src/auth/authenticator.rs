@@ -97,9 +97,9 @@ pub struct Login {
     pub mark: String,
 }
 
-/// How old the stored time of the last use of a session may be.
+/// The greatest age of the stored time of the last use of a session.
 const SESSION_USED_ACCURACY: SignedDuration = SignedDuration::from_mins(1);
-/// How old the stored time of the last use of a token may be.
+/// The greatest age of the stored time of the last use of a token.
 const LAST_USED_ACCURACY: SignedDuration = SignedDuration::from_mins(10);
 
 /// Authenticates callers.
@@ -500,7 +500,7 @@ impl fmt::Debug for Authenticator {
     }
 }
 
-/// Why the configuration of authentication cannot be used.
+/// The reason why the configuration of authentication cannot be used.
 #[derive(Debug, Error)]
 pub enum AuthConfigError {
     /// Mode `jwt` has no key.
@@ -550,7 +550,7 @@ fn within(time: Timestamp, now: Timestamp, age: SignedDuration) -> bool {
     !passed.is_negative() && passed < age
 }
 
-/// Why one attempt failed, for the log.
+/// The reason why one attempt failed, for the log.
 #[derive(Debug, Error)]
 enum AttemptError {
     #[error("{0}")]

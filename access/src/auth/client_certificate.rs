@@ -82,30 +82,30 @@ pub enum ReportAuthoritiesError {
     Revocation(#[from] RevocationListsError),
 }
 
-/// Why a certificate is refused.
+/// The reason why a client certificate is refused.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum CertificateRefused {
-    /// No authority of the settings issued it, or not for clients.
+    /// No authority of the settings issued the certificate, or not for clients.
     #[error("no authority of REPORT_CLIENT_CA_FILE issued it for clients")]
     Untrusted,
-    /// Its issuer has revoked it.
+    /// The authority of the certificate has revoked it.
     #[error("its authority has revoked it")]
     Revoked,
-    /// No list says whether it is revoked.
+    /// No revocation list is of the authority of the certificate.
     #[error("REPORT_CLIENT_CRL_FILE has no list of its authority; add one, also one that revokes nothing")]
     NoList,
-    /// The list that would say whether it is revoked is too old.
+    /// The revocation list of the authority of the certificate has expired.
     #[error(
         "the revocation list of its authority has expired; put the current one into REPORT_CLIENT_CRL_FILE"
     )]
     ListExpired,
-    /// It has expired.
+    /// The certificate has expired.
     #[error("it has expired")]
     Expired,
-    /// It is not valid yet.
+    /// The certificate is not valid yet.
     #[error("it is not valid yet")]
     NotYet,
-    /// It names no server, or another one.
+    /// The certificate names no server, or another one.
     #[error("it does not name this server")]
     OtherServer,
 }

@@ -25,7 +25,7 @@ const LINES: usize = 16;
 /// The maximum number of addresses that are counted one by one.
 const ADDRESSES: usize = 256;
 
-/// What was denied.
+/// The kind of a denied attempt.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Denial {
     /// A credential of the API or the registry.
@@ -58,7 +58,7 @@ impl Denial {
 /// The denials of a window that have no line of their own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DenialSum {
-    /// Their number.
+    /// The number of the denials.
     pub(crate) count: u64,
     /// The number of addresses that were counted one by one; there may be more.
     pub(crate) addresses: usize,
@@ -69,7 +69,7 @@ pub(crate) struct DenialSum {
 /// The denials of one kind since the begin of its window.
 #[derive(Debug, Default)]
 struct Window {
-    /// When it ends, in milliseconds since 1970.
+    /// The end of the window, in milliseconds since 1970.
     ends: Option<i64>,
     lines: usize,
     summed: u64,

@@ -36,12 +36,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub(super) enum PresentedCredentials {
     /// A name and a secret.
     Basic {
-        /// The user-id.
+        /// The user name, which RFC 7617 calls the user-id.
         name: String,
         /// The password, or a token in its place.
         password: SecretString,
     },
-    /// A secret alone.
+    /// A secret without a name: an API token or a JWT.
     Bearer(SecretString),
 }
 

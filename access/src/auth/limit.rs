@@ -85,7 +85,7 @@ impl RateLimiter {
 /// The number of names that an address may guess for as fast as for one.
 const NAMES: u32 = 10;
 
-/// How long a login keeps its account free of the limit of its address.
+/// The time for which a login keeps its account free of the limit of its address.
 const TRUSTED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// A user name at an address.

@@ -26,7 +26,7 @@ pub const MAX_REGISTRY_SCOPES: usize = 16;
 pub struct TokenLimits {
     /// The servers that the token may see.
     pub servers: ServerScope,
-    /// What the token may do in the registry.
+    /// The rights of the token in the registry.
     pub registry: Vec<RegistryScope>,
 }
 
@@ -59,7 +59,7 @@ pub struct RegistryScope {
     text: String,
     /// The repositories.
     pub repositories: RepositoryPattern,
-    /// The rights in them.
+    /// The rights in the repositories.
     pub rights: Rights,
 }
 

@@ -95,7 +95,7 @@ pub use token::{
 pub use web_session::fuzz as session_fuzz;
 pub use web_session::{SESSION_COOKIE, SessionSecret, remove_cookie};
 
-/// How callers authenticate (`AUTH_MODE`). API tokens work in every mode.
+/// The mode of authentication (`AUTH_MODE`). API tokens work in every mode.
 #[derive(
     Clone,
     Copy,
@@ -160,7 +160,7 @@ impl PrincipalRights {
         }
     }
 
-    /// Whether a permission is included. The registry decides by its own policy.
+    /// Whether the rights include a permission. The registry decides by its own policy.
     pub fn allows(&self, permission: Permission) -> bool {
         self.role().is_some_and(|role| role.allows(permission))
     }
@@ -174,7 +174,7 @@ impl PrincipalRights {
     }
 }
 
-/// How a principal authenticated.
+/// The way by which a principal authenticated.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AuthMethod {
     /// Without a credential, in mode `none`.
@@ -190,12 +190,12 @@ pub enum AuthMethod {
     Jwt,
     /// With the cookie of a web session.
     Session {
-        /// The id of the session, not its secret.
+        /// The id of the session in the store, not its secret.
         id: String,
     },
     /// With the pull password of a job.
     Job {
-        /// The job.
+        /// The id of the job.
         job_id: String,
     },
 }
@@ -205,9 +205,9 @@ pub enum AuthMethod {
 pub struct Principal {
     /// The name for events and the audit log: the user, the name of the token, or the `sub` claim.
     pub name: String,
-    /// What the principal may do.
+    /// The rights of the principal.
     pub rights: PrincipalRights,
-    /// How the principal authenticated.
+    /// The way by which the principal authenticated.
     pub method: AuthMethod,
 }
 
@@ -236,7 +236,7 @@ impl Principal {
     }
 }
 
-/// Why authentication failed.
+/// The reason why authentication failed.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum AuthFailure {
     /// The request has no credential.

@@ -71,7 +71,7 @@ pub(super) fn verify(password: &SecretString, hash: &str) -> Result<bool, Passwo
     }
 }
 
-/// Why a password cannot be hashed or a hash cannot be used.
+/// The reason why a password cannot be hashed or a hash cannot be used.
 #[derive(Debug, Error)]
 pub enum PasswordError {
     /// The password is too short.

@@ -46,7 +46,7 @@ impl fmt::Debug for ReportSecrets {
     }
 }
 
-/// What the secret of a report proves.
+/// The proof that the secret of a report gives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReportAuth {
     /// The secret is the report token of this job.

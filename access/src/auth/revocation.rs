@@ -33,7 +33,7 @@ pub enum RevocationListsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The file contains no list, too many, or something else.
@@ -47,12 +47,12 @@ pub enum RevocationListsError {
     Verifier {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::server::VerifierBuilderError,
     },
 }
 
-/// What differs when the file has been replaced or written; `None` when it cannot be looked at.
+/// The stamp of a file, which differs when the file has been replaced or written; `None` for a file that cannot be read.
 type Stamp = Option<(u64, u64, i64, i64, i64)>;
 
 /// The file of the lists.

@@ -1,4 +1,4 @@
-//! What the client of a request has proved, for the parts that admit requests.
+//! The standing of the client of a request: what it has proved, for the parts that admit requests.
 //!
 //! ```text
 //!   connection ── of_request ──> router ──> handler: credentials are right ── prove(Known) ──┐
@@ -11,15 +11,15 @@
 
 use std::sync::Arc;
 
-/// What a client has proved. A later value takes precedence over an earlier one.
+/// The standing of a client: what it has proved. A later value takes precedence over an earlier one.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Standing {
-    /// Nothing.
+    /// The client has proved nothing.
     #[default]
     Anonymous,
-    /// It has credentials of the API or of the registry, the token of a worker, or the secret of an installation report.
+    /// The client has credentials of the API or of the registry, the token of a worker, or the secret of an installation report.
     Known,
-    /// It reads a medium with an open grant: the BMC of a running job.
+    /// The client reads a medium with an open grant: it is the BMC of a running job.
     Media,
 }
 

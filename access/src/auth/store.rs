@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::{Role, TokenLimits};
 
-/// Looks up users, API tokens and the pull passwords of jobs.
+/// Reads users, API tokens and the pull passwords of jobs.
 #[async_trait]
 pub trait CredentialStore: Send + Sync {
     /// The user with this name.

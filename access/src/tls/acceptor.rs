@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::certificates::Certificates;
 use super::error::TlsError;
 
-/// How long a client may take for its handshake.
+/// The time in which a client must complete its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum of handshakes under way.
 const MAX_HANDSHAKES: usize = 512;

@@ -30,11 +30,11 @@ use super::error::TlsError;
 use super::files;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// How long before it is made a certificate is valid.
+/// The time from the begin of the validity of a certificate to its issue.
 const BACKDATED: Duration = DAY;
-/// How long the authority is valid.
+/// The validity of the authority in days.
 const AUTHORITY_DAYS: u32 = 3650;
-/// How long a certificate is valid: the most that every browser accepts.
+/// The validity of a certificate in days: the most that every browser accepts.
 const CERTIFICATE_DAYS: u32 = 397;
 /// The longest common name (RFC 5280, ub-common-name).
 const MAX_COMMON_NAME: usize = 64;

@@ -33,11 +33,11 @@ use super::machines::MachineTrust;
 
 /// The interval of checks for changed files and for the end of the own certificate.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long before its end the own certificate is issued again.
+/// The time before the end of the own certificate at which it is issued again.
 const RENEW_BEFORE: Duration = Duration::from_secs(60 * 86_400);
 /// The interval of attempts to issue the own certificate again.
 const RENEW_INTERVAL: Duration = Duration::from_secs(3600);
-/// How long before the end of a certificate readiness mentions it.
+/// The time before the end of a certificate from which on readiness mentions it.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 /// The own certificate and its key, in the directory of the own authority.
 const OWN_FILE: &str = "server.pem";
@@ -47,13 +47,13 @@ const MAX_NAMES: usize = 128;
 /// A certificate and its key that the operator gives.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
-    /// `TLS_CERT_FILE`.
+    /// The file of the certificate, `TLS_CERT_FILE`.
     pub certificate: PathBuf,
-    /// `TLS_KEY_FILE`.
+    /// The file of the key, `TLS_KEY_FILE`.
     pub key: PathBuf,
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate of the listeners.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
     /// The given pair; without it the own authority issues one.
@@ -62,11 +62,11 @@ pub struct TlsOptions {
     pub directory: PathBuf,
     /// The names and addresses of the own certificate.
     pub names: Vec<String>,
-    /// What machines trust that reach these listeners by https; `None` when none does.
+    /// The certificates that machines trust which reach these listeners by https; `None` when no machine does.
     pub machines: Option<MachineTrust>,
 }
 
-/// What the listeners show now.
+/// The state of the certificate of the listeners.
 #[derive(Clone, Debug)]
 pub struct TlsState {
     /// Whether the own authority issued the certificate.
@@ -75,11 +75,11 @@ pub struct TlsState {
     pub certificate_sha256: String,
     /// SHA-256 of the certificate that clients are given to trust, in hex.
     pub authority_sha256: String,
-    /// When the certificate in force begins.
+    /// The begin of the validity of the certificate in force.
     pub since: Option<Time>,
     /// The end of the certificate in force.
     pub until: Option<Time>,
-    /// Why a newer certificate is not in force, or what is wrong with this one.
+    /// The reason why a newer certificate is not in force, or the problem of the certificate in force.
     pub trouble: Option<String>,
     /// The certificate ends soon.
     pub ends_soon: bool,
@@ -90,7 +90,7 @@ pub struct Certificates {
     source: Source,
     provider: Arc<CryptoProvider>,
     current: RwLock<Arc<Current>>,
-    /// Why the last attempt to replace the certificate failed.
+    /// The reason why the last attempt to replace the certificate failed.
     trouble: Mutex<Option<String>>,
     clock: Arc<dyn Clock>,
 }
@@ -104,11 +104,11 @@ enum Source {
 struct GivenPair {
     pair: CertificateFiles,
     machines: Option<MachineTrust>,
-    /// What machines are given since the start; `None` for the last certificate of the chain.
+    /// The certificates that machines are given since the start, in PEM; `None` for the last certificate of the chain.
     authorities: Option<Vec<u8>>,
 }
 
-/// The own authority and what its certificate is for.
+/// The own authority, and the names for which it issues the certificate.
 struct Own {
     authority: Mutex<Authority>,
     /// The directory of the authority.
@@ -116,7 +116,7 @@ struct Own {
     /// The file of the certificate and its key.
     file: PathBuf,
     names: Mutex<BTreeSet<String>>,
-    /// When the certificate was last issued, or could not be.
+    /// The time at which the certificate was last issued, or could not be.
     tried: Mutex<Option<Time>>,
 }
 
@@ -129,11 +129,11 @@ struct Watched {
 
 struct Current {
     key: Arc<CertifiedKey>,
-    /// What clients are given to trust, in PEM.
+    /// The certificate that clients are given to trust, in PEM.
     authority: String,
     since: Option<Time>,
     until: Option<Time>,
-    /// Why machines cannot verify it.
+    /// The reason why machines cannot verify the certificate; `None` when they can.
     unverifiable: Option<String>,
 }
 
@@ -222,7 +222,7 @@ impl Certificates {
         }
     }
 
-    /// What the listeners show now.
+    /// The present state of the certificate of the listeners.
     pub fn state(&self) -> TlsState {
         let current = Arc::clone(&self.current.read());
         let now = self.clock.wall();
@@ -387,7 +387,7 @@ impl GivenPair {
         Ok(Self { pair, machines, authorities })
     }
 
-    /// Reads the pair, and judges whether machines can verify it.
+    /// Reads the given pair, and judges whether machines can verify its certificate.
     fn read(&self, provider: &CryptoProvider) -> Result<Current, TlsError> {
         let mut current = read_given(&self.pair, provider)?;
         current.unverifiable = self.machines.as_ref().and_then(|machines| {
@@ -430,7 +430,7 @@ impl Current {
         self.since.is_some_and(|since| since > now)
     }
 
-    /// What is wrong with the dates of the certificate now.
+    /// The problem of the dates of the certificate at the time `now`, in words.
     fn wrong_dates(&self, own_authority: bool, now: Time) -> Option<String> {
         let what = match (self.since, self.until) {
             (Some(since), _) if since > now => format!("the certificate is not valid before {since}"),
@@ -484,7 +484,7 @@ pub fn certificate_end(options: &TlsOptions) -> Result<Option<Time>, TlsError> {
     Ok(chain.and_then(|chain| der::validity(chain.first()?)).map(|(_, until)| until))
 }
 
-/// Why machines of a controller with these options cannot verify the given certificate; `None` when they can.
+/// The reason why machines of a controller with these options cannot verify the given certificate; `None` when they can.
 ///
 /// # Errors
 /// When a file cannot be read or used.

@@ -1,9 +1,9 @@
-//! Why TLS cannot be used.
+//! The errors of TLS: a certificate or key that cannot be read, made or used.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a certificate cannot be read, made or used.
+/// The reason why a certificate cannot be read, made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file or directory of TLS could not be read.
@@ -47,7 +47,7 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
-    /// The certificate of the own authority is there and its key is not.
+    /// The certificate of the own authority exists and its key does not.
     #[error(
         "{} exists and {} does not: put the key back from a copy, or remove the certificate; then the controller makes a new \
          authority, which every client must be given",

@@ -72,7 +72,7 @@ pub(super) fn private_key(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_slice(pem).ok()
 }
 
-/// What differs when a file has been replaced or written; `None` when it cannot be looked at.
+/// The stamp of a file, which differs when the file has been replaced or written; `None` for a file that cannot be read.
 pub(super) type Stamp = Option<(u64, u64, i64, i64, i64)>;
 
 /// The stamp of a file.

@@ -1,4 +1,4 @@
-//! Whether machines can verify the certificate of the listeners: the maintenance OS trusts what `job.json` gives it, and nothing else.
+//! The trust of machines in the certificate of the listeners. The maintenance OS trusts only what `job.json` gives it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use rustls::server::ParsedCertificate;
 use super::error::TlsError;
 use super::files;
 
-/// What machines trust that reach the listeners by https.
+/// The certificates that machines trust which reach the listeners by https.
 #[derive(Clone, Debug, Default)]
 pub struct MachineTrust {
-    /// The host by which they reach the controller, if the settings say it.
+    /// The host by which machines reach the controller, if the settings have one.
     pub host: Option<String>,
-    /// `CONTROLLER_CA_FILE`. Without it they trust the last certificate of the given chain.
+    /// The file `CONTROLLER_CA_FILE`. Without it, machines trust the last certificate of the given chain.
     pub authorities: Option<PathBuf>,
 }
 

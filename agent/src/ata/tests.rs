@@ -96,7 +96,7 @@ impl AtaPort for Drive {
 fn a_disk_is_erased_by_its_strongest_command_and_keeps_no_password() {
     for has_enhanced in [false, true] {
         let drive = Drive::new(State { has_enhanced, ..State::default() });
-        let disk = AtaDisk { port: &drive };
+        let disk = AtaDisk::new(&drive);
         assert_eq!(disk.prepare(), Ok(None));
         let offered = disk.offered().unwrap();
         assert_eq!(offered.contains(&EraseMethod::AtaSecureEraseEnhanced), has_enhanced);
@@ -113,7 +113,7 @@ fn power_lost_before_every_command_leaves_a_disk_that_the_next_run_unlocks_and_e
     for cut in 0..8 {
         let drive = Drive::new(State { cut: Some(cut), ..State::default() });
         let run = || {
-            let disk = AtaDisk { port: &drive };
+            let disk = AtaDisk::new(&drive);
             disk.prepare()?;
             let method = disk.offered()?[0];
             disk.erase(method).map_err(|source| source.to_string())
@@ -129,15 +129,15 @@ fn power_lost_before_every_command_leaves_a_disk_that_the_next_run_unlocks_and_e
 #[test]
 fn a_frozen_disk_and_one_with_a_foreign_password_are_not_changed() {
     let frozen = Drive::new(State { is_frozen: true, ..State::default() });
-    let reason = AtaDisk { port: &frozen }.offered().unwrap_err();
+    let reason = AtaDisk::new(&frozen).offered().unwrap_err();
     assert!(reason.contains("froze"), "{reason}");
     assert_eq!(frozen.state.borrow().commands, [IDENTIFY]);
 
     let foreign = State { password: Some(b"other".to_vec()), ..State::default() };
     let open = Drive::new(foreign.clone());
-    assert!(AtaDisk { port: &open }.offered().unwrap_err().contains("password"));
+    assert!(AtaDisk::new(&open).offered().unwrap_err().contains("password"));
     let locked = Drive::new(State { is_locked: true, ..foreign });
-    let reason = AtaDisk { port: &locked }.prepare().unwrap_err();
+    let reason = AtaDisk::new(&locked).prepare().unwrap_err();
     assert!(reason.contains("not the one of an erase"), "{reason}");
     for drive in [open, locked] {
         assert!(!drive.state.borrow().is_erased && drive.state.borrow().password.is_some());
@@ -147,7 +147,7 @@ fn a_frozen_disk_and_one_with_a_foreign_password_are_not_changed() {
 #[test]
 fn a_disk_that_refuses_the_erase_keeps_no_password() {
     let drive = Drive::new(State { is_broken: true, ..State::default() });
-    let refused = AtaDisk { port: &drive }.erase(EraseMethod::AtaSecureErase).unwrap_err();
+    let refused = AtaDisk::new(&drive).erase(EraseMethod::AtaSecureErase).unwrap_err();
     assert!(refused.to_string().contains("aborted"), "{refused}");
     assert!(drive.state.borrow().password.is_none());
 }

@@ -163,14 +163,6 @@ impl LayerTree {
         rustix::fs::utimensat(&place.folder, name, &times(metadata.mtime), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
     }
-
-    /// Waits until the tree is on its medium.
-    ///
-    /// # Errors
-    /// Returns the error of the medium.
-    pub fn sync(&self) -> io::Result<()> {
-        rustix::fs::syncfs(&self.root).map_err(Into::into)
-    }
 }
 
 impl Place<'_> {

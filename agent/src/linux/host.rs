@@ -36,6 +36,8 @@ const POLL: Duration = Duration::from_millis(20);
 const KILL_TIME: Duration = Duration::from_secs(10);
 /// How many times the root can be mounted over itself.
 const MAX_STACKED: usize = 16;
+/// The most members of one block device that are read.
+const MAX_MEMBERS: usize = 1024;
 /// How long the kernel is waited for to show partitions.
 const PARTITION_TIME: Duration = Duration::from_secs(20);
 
@@ -91,6 +93,9 @@ pub trait Host {
     /// # Errors
     /// Returns a sentence when it does not appear.
     fn block_device(&self, device: &Path) -> Result<PathBuf, String>;
+
+    /// Returns the devices of which the kernel makes a block device now; none when it does not exist.
+    fn members(&self, device: &Path) -> Vec<PathBuf>;
 
     /// Mounts a file system. `at` is [`Host::root`] or a folder in it, as an open directory below `/proc/self/fd`.
     ///
@@ -206,6 +211,13 @@ impl Host for LinuxHost {
             std::thread::sleep(POLL);
         }
         Ok(device.to_owned())
+    }
+
+    fn members(&self, device: &Path) -> Vec<PathBuf> {
+        let Some(name) = device.file_name() else { return Vec::new() };
+        let listed = fs::read_dir(Path::new("/sys/class/block").join(name).join("slaves"));
+        let names = listed.into_iter().flatten().take(MAX_MEMBERS);
+        names.filter_map(|entry| Some(Path::new("/dev").join(entry.ok()?.file_name()))).collect()
     }
 
     fn mount(&self, device: &Path, kind: &str, data: &str, at: &Path) -> io::Result<()> {

@@ -135,14 +135,9 @@ impl<'run> Installation<'run> {
         };
         // The volumes of the chosen disks end with this installation. A volume without a device is one that a group misses: no group
         // of it is started, and there is no disk to erase.
-        let is_other = |volume: &str| {
-            volume.strip_prefix("/dev/").is_some_and(|name| {
-                !self.disks.iter().any(|disk| name == disk.name || is_partition_of(name, &disk.name))
-            })
-        };
         let volumes = found.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
         let others: Vec<&str> =
-            volumes.filter(|(volume, _)| is_other(volume)).map(|(_, group)| group.trim()).collect();
+            volumes.filter(|(volume, _)| self.is_other(volume)).map(|(_, group)| group.trim()).collect();
         match self.layout.groups.iter().find(|group| others.contains(&group.name.as_str())) {
             None => Ok(()),
             Some(group) => Err(format!(
@@ -151,6 +146,33 @@ impl<'run> Installation<'run> {
                 group.name
             )),
         }
+    }
+
+    /// Checks that no array of other disks has a device of the layout, which would be stopped at the end: it may be one of the system that
+    /// runs here. Nothing is written.
+    ///
+    /// # Errors
+    /// Returns a sentence with the device and a member.
+    pub fn check_arrays(&self) -> Result<(), String> {
+        for index in 0..self.layout.arrays.len() {
+            let device = storage::md_device(index);
+            let members = self.host.members(Path::new(&device));
+            if let Some(foreign) = members.iter().find(|member| self.is_other(&member.to_string_lossy())) {
+                return Err(format!(
+                    "{device} is an array with {} on this machine already; nothing was written. Stop it (mdadm --stop {device}), or \
+                     start the machine from the maintenance medium",
+                    foreign.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a device is neither a disk of the layout nor a partition of one.
+    fn is_other(&self, device: &str) -> bool {
+        device.strip_prefix("/dev/").is_some_and(|name| {
+            !self.disks.iter().any(|disk| name == disk.name || is_partition_of(name, &disk.name))
+        })
     }
 
     /// Returns whether every disk has exactly the table of this job, and the kernel reads it: power that is lost between the two copies
@@ -425,13 +447,21 @@ impl<'run> Installation<'run> {
         }
         let failed = |source: std::io::Error| format!("writing to the new root: {source}");
         tree.write_file("etc/fstab", texts::fstab(&self.layout).as_bytes(), Some(0o644)).map_err(failed)?;
-        // Each volume is a file system of its own. The stamp says that all of them are complete: a run after a loss of power
-        // trusts it.
+        // The stamp says that all volumes are complete: a run after a loss of power trusts it.
+        self.flush(tree)?;
+        tree.write_file(STAMP, &self.stamp(), Some(0o600)).map_err(failed)
+    }
+
+    /// Writes every volume to its disk. Each is a file system of its own, which reports the failed writes of its own disk.
+    fn flush(&self, tree: &LayerTree) -> Result<(), String> {
         for volume in self.layout.mounted() {
-            let folder = tree.make_folder(volume.mount.as_deref().unwrap_or_default()).map_err(failed)?;
+            let mount = volume.mount.as_deref().unwrap_or_default();
+            let failed =
+                |source: std::io::Error| format!("writing {mount} of the new system to its disk: {source}");
+            let folder = tree.make_folder(mount).map_err(failed)?;
             self.host.flush(folder.as_fd()).map_err(failed)?;
         }
-        tree.write_file(STAMP, &self.stamp(), Some(0o600)).map_err(failed)
+        Ok(())
     }
 
     /// Installs the boot loader of the image.
@@ -602,9 +632,9 @@ impl<'run> Installation<'run> {
     /// Returns a sentence when the disk refuses it.
     pub fn finish(&self, tree: LayerTree) -> Result<(), String> {
         let log = self.log.tail(crate::log::RING_BYTES);
-        let failed = |source: std::io::Error| format!("flushing the new system: {source}");
-        tree.write_file(LOG_FILE, log.as_bytes(), Some(0o600)).map_err(failed)?;
-        tree.sync().map_err(failed)?;
+        tree.write_file(LOG_FILE, log.as_bytes(), Some(0o600))
+            .map_err(|source| format!("writing /{LOG_FILE}: {source}"))?;
+        self.flush(&tree)?;
         drop(tree);
         rustix::fs::sync();
         self.unmount()

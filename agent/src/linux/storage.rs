@@ -162,7 +162,8 @@ fn stop_array(index: usize) -> Program {
     program("mdadm", vec!["--stop".to_owned(), md_device(index)])
 }
 
-fn md_device(index: usize) -> String {
+/// The device of an array.
+pub(super) fn md_device(index: usize) -> String {
     format!("/dev/md{}", FIRST_MD + index)
 }
 

@@ -1,6 +1,7 @@
 //! The steps without root: a host whose mounts are folders, whose programs are a list, and whose partitions are files.
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::fd::{AsRawFd as _, BorrowedFd},
     path::{Path, PathBuf},
@@ -51,6 +52,8 @@ struct FakeHost {
     lacks: Vec<&'static str>,
     /// The physical volumes of the machine with their groups, as `lvm pvs` prints them.
     groups: &'static str,
+    /// The block devices that the kernel makes of others before the run.
+    arrays: BTreeMap<PathBuf, Vec<PathBuf>>,
     /// Making a file system with this label makes an empty root.
     root_label: String,
 }
@@ -72,6 +75,7 @@ impl FakeHost {
             lacks: Vec::new(),
             groups: "",
             root_label: "root".to_owned(),
+            arrays: BTreeMap::new(),
         }
     }
 
@@ -130,6 +134,10 @@ impl Host for FakeHost {
     fn output(&self, program: &Program) -> Result<String, String> {
         assert_eq!((program.name.as_str(), program.arguments[0].as_str()), ("lvm", "pvs"));
         Ok(self.groups.to_owned())
+    }
+
+    fn members(&self, device: &Path) -> Vec<PathBuf> {
+        self.arrays.get(device).cloned().unwrap_or_default()
     }
 
     fn mount(&self, _: &Path, _: &str, _: &str, at: &Path) -> std::io::Result<()> {
@@ -337,8 +345,8 @@ fn a_system_is_installed_with_its_own_loader_and_a_second_run_keeps_what_is_ther
     let flushed = host.flushed.lock().unwrap().clone();
     assert_eq!(
         flushed,
-        [(root.clone(), false), (root.join("boot/efi"), false)],
-        "every volume, before the stamp"
+        [false, true].map(|stamp| [(root.clone(), stamp), (root.join("boot/efi"), stamp)]).concat(),
+        "every volume, before the stamp and at the end"
     );
 
     fs::write(host.root().join("etc/kept"), "by the second run").unwrap();

@@ -106,6 +106,7 @@ fn install_from(
     // First: the group of another disk can be the one that an earlier run of this job made there.
     check_former(run, &disks, &installation).map_err(failed(unit::SELECT_DISK))?;
     installation.check_groups().map_err(failed(unit::PARTITION))?;
+    installation.check_arrays().map_err(failed(unit::PARTITION))?;
     let outcome = carry_out(run, disks, &mut installation, source, image, found);
     if outcome.is_err()
         && let Err(reason) = installation.unmount()

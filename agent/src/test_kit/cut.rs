@@ -166,6 +166,10 @@ impl Host for CutHost<'_> {
         self.inner.block_device(device)
     }
 
+    fn members(&self, device: &Path) -> Vec<PathBuf> {
+        self.inner.members(device)
+    }
+
     fn mount(&self, device: &Path, kind: &str, data: &str, at: &Path) -> io::Result<()> {
         self.cut.io()?;
         self.inner.mount(device, kind, data, at)

@@ -71,7 +71,7 @@ pub(crate) struct PlanView {
     now: Option<String>,
     /// The version of the file.
     then: Option<String>,
-    /// `install`, `skip` or `refuse`.
+    /// `install`, `skip`, `refuse`, or `unknown` when the BMC could not show a part of its inventory that may be such a device.
     decision: String,
     /// Why.
     reason: String,

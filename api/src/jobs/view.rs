@@ -159,6 +159,8 @@ pub(crate) struct JobDetailView<'a> {
 struct StepView<'a> {
     /// The name of the step.
     step: &'a str,
+    /// What the step works on, such as the component `bios` of a firmware installation; null for a step of the whole job.
+    of: Option<&'a str>,
     #[schemars(with = "types::StepPhase")]
     phase: StepPhase,
     /// The attempt, from 1.
@@ -356,6 +358,7 @@ impl<'a> JobDetailView<'a> {
     ) -> Self {
         let shown = |step: &'a StepSummary| StepView {
             step: &step.name,
+            of: Some(step.key.trim_end_matches('/')).filter(|key| !key.is_empty()),
             phase: step.phase,
             attempt: step.attempt,
             started_at: step.started_at,

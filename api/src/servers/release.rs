@@ -172,10 +172,9 @@ pub(crate) async fn release(
 ) -> Result<Json<ServerView>, ApiError> {
     let request: Release = body.read()?;
     let decision = request.jobs.map(UnfinishedRuns::from);
-    match api.store().release_server(&serial, decision, &principal.name, api.now()).await? {
+    match api.engine.release_server(&serial, decision, &principal.name, api.now()).await? {
         ReleasedServer::Released(runs) => {
             unpin(&api, decision, &runs).await;
-            api.engine.wake();
         }
         ReleasedServer::NotRestored => {}
         ReleasedServer::Unknown => return Err(unknown_server(serial.as_str())),

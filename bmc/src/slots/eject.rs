@@ -2,7 +2,7 @@
 
 use redfish::{ErrorKind, RedfishError, Slot};
 
-use super::super::classify::{from_redfish, from_redfish_change};
+use super::super::classify::from_redfish_change;
 use super::super::step::{ConnectedBmc, wait_after_resend};
 use super::super::waits;
 use engine::{StepContext, StepError, WaitRequest};
@@ -14,7 +14,7 @@ const NOT_CONNECTED_ID: &str = "vrm0009";
 /// Ejects the media of a slot; returns a wait while a read does not show the slot empty.
 ///
 /// A refusal after a wait is no failure: a BMC that shows its slots late refuses to repeat the eject, some with an internal error.
-/// A busy BMC is waited for.
+/// A BMC that is busy, or refuses the eject for now with a conflict (409), is waited for.
 ///
 /// # Errors
 /// Returns what ends the step after a refused or failed request.
@@ -30,10 +30,7 @@ pub async fn eject(
         Ok(_) => {}
         Err(error) if sent_before && is_answer(&error) => {}
         Err(error) if says_empty(&error) => {}
-        Err(error) if matches!(error.kind, ErrorKind::Busy { .. }) => {
-            return Err(from_redfish_change(step, &error));
-        }
-        Err(error) => return Err(from_redfish(step, &error)),
+        Err(error) => return Err(from_redfish_change(step, &error)),
     }
     let detail = format!("the eject of slot {} was requested; it still shows its media", slot.id);
     let lag = connected.bmc.profile().read_back_lag;

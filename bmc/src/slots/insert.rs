@@ -109,14 +109,15 @@ pub async fn insert(
         return Ok(wait_for_image(connected, inserted, &slot.id, what));
     }
     if !slot.is_empty() {
-        connected.bmc.eject(uri).await.map_err(|error| failed(&error))?;
+        let ejected = connected.bmc.eject(uri).await;
+        ejected.map_err(|error| InsertError::Step(from_redfish_change(step, &error)))?;
     }
     // The checkpoint names the slot before the insert is sent, so that cleanup knows the slot after a crash.
     let inserted =
         Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false, unclear_before, said: None };
     context.checkpoint(json!(inserted)).await.map_err(|_lost| InsertError::Step(lease_lost(step)))?;
     let response = connected.bmc.insert(uri, url, InsertOptions::default()).await;
-    let busy = response.as_ref().is_err_and(|error| is_busy_elsewhere(error, second));
+    let busy = response.as_ref().is_err_and(is_busy_elsewhere);
     let retry_left = match busy {
         true => busy_since(context).is_none_or(|since| context.now().since(since) < BUSY_PATIENCE),
         false => context.record.attempt < connected.tries,
@@ -159,11 +160,11 @@ fn said(error: &RedfishError) -> String {
     cut_middle(&error.kind.to_string(), MAX_SAID).into_owned()
 }
 
-/// Whether the BMC cannot insert a first image now for a reason that is not the slot.
-fn is_busy_elsewhere(error: &RedfishError, second: bool) -> bool {
+/// Whether the BMC cannot insert an image now for a reason that is not the slot.
+fn is_busy_elsewhere(error: &RedfishError) -> bool {
     let ErrorKind::Busy { message_id, .. } = &error.kind else { return false };
     let unclear = message_id.as_ref().is_some_and(|id| id.to_ascii_lowercase().contains(UNCLEAR_ID));
-    !second && !unclear && !says_occupied(error)
+    !unclear && !says_occupied(error)
 }
 
 /// Since when the step waits for a busy BMC.
@@ -234,7 +235,7 @@ fn refusal(error: &RedfishError, slot: &Slot, second: bool, retry_left: bool) ->
         one_image: occupied && second,
         lasting: definite && second,
         may_appear: error.maybe_applied(),
-        busy: is_busy_elsewhere(error, false),
+        busy: is_busy_elsewhere(error),
     })
 }
 

@@ -8,10 +8,10 @@ use crate::error::CliError;
 use crate::many;
 use crate::output::{Column, Output, join, text};
 
-/// How many BMCs are read at the same time.
+/// The number of BMCs that are read at the same time.
 const AT_ONCE: usize = 8;
 
-/// A server and what its BMC showed, or why it could not be read.
+/// A server and the card of its BMC, or the error of a BMC that could not be read.
 struct Probed {
     serial: String,
     card: Result<Value, CliError>,

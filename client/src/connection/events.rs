@@ -35,14 +35,14 @@ const RETRY: Duration = Duration::from_secs(30);
 
 /// Notices of changes.
 pub(crate) struct Changes<'a> {
-    /// Without a client nothing tells of changes: the pauses pass.
+    /// The client and its path; without a client no event reports changes, and the pauses pass.
     source: Option<(&'a Client, Vec<String>)>,
     stream: Option<Open>,
     /// A controller that refused the stream is not asked before then.
     retry_at: Option<Instant>,
-    /// Something has changed that the caller has not read.
+    /// Whether something has changed that the caller has not read.
     is_due: bool,
-    /// When the caller last read because of a change.
+    /// The time of the caller's last read because of a change.
     read_at: Option<Instant>,
     /// The last read failed: the caller reads again then, also without an event.
     again_at: Option<Instant>,

@@ -5,6 +5,7 @@
 //!   skip                                                   has what the set wants, or the set wants nothing of it
 //!   install, refuse with two versions                      differs
 //!   refuse without an installed version or without a file  unknown
+//!   unknown: a part of the inventory is unread             unknown
 //!
 //!   server   differs  one component differs        unknown  no inventory, no set, several sets, an unknown component
 //! ```
@@ -78,7 +79,7 @@ struct Row {
     /// When the BMC was read.
     inventory_read_at: Value,
     components: Vec<Difference>,
-    /// Why the server is unknown as a whole.
+    /// The reason why the server is unknown as a whole.
     reason: Value,
 }
 
@@ -146,7 +147,7 @@ impl Row {
         })
     }
 
-    /// What a cell of the table shows.
+    /// The text of a cell of the table.
     fn words(&self) -> String {
         let components: Vec<String> = self.components.iter().map(Difference::words).collect();
         join(&[join(&components, "; "), text(&self.reason, "")], "; ")
@@ -256,6 +257,7 @@ mod tests {
             (json!([no_version]), Verdict::Unknown),
             (json!([no_file, current]), Verdict::Unknown),
             (json!([no_file, older]), Verdict::Differs),
+            (json!([current, item("unknown", None, None)]), Verdict::Unknown),
             (Value::Null, Verdict::Unknown),
         ] {
             assert_eq!(state(plan.clone()), verdict, "{plan}");

@@ -51,11 +51,11 @@ pub(crate) struct ImportCatalogue {
     labels: Vec<(String, String)>,
 }
 
-/// One entry of the catalogue and what happens to it.
+/// One entry of the catalogue, with the result of its check and of its import.
 struct Row {
     listed: Listed,
     checked: Result<CheckResult, CatalogueProblem>,
-    /// The response of the controller, or why it refused.
+    /// The response of the controller, or the error of its refusal.
     added: Option<Result<Value, CliError>>,
 }
 

@@ -65,7 +65,7 @@ pub(super) enum FirmwareCommand {
     },
 }
 
-/// Runs a command.
+/// Runs a command of `shoal firmware`.
 pub(super) async fn run(
     command: FirmwareCommand,
     client: &Client,

@@ -162,7 +162,7 @@ impl AddImage {
     }
 }
 
-/// Why an image file cannot be added.
+/// The error of an image file that cannot be added.
 fn refused(file: &Path, why: &std::io::Error) -> CliError {
     CliError::failed(plain(&format!("{}: {why}; nothing was added to the registry", file.display())))
 }

@@ -37,7 +37,7 @@ pub(super) struct Blob {
     pub(super) disk_sha256: String,
     /// The bytes of the content.
     pub(super) disk_bytes: u64,
-    /// The size of the sectors, if the partition table tells it.
+    /// The size of the sectors in bytes, if the partition table determines it.
     pub(super) sector: Option<u64>,
 }
 

@@ -16,7 +16,7 @@ pub(super) enum ImageCommand {
     Add(add::AddImage),
 }
 
-/// Runs a command.
+/// Runs a command of `shoal image`.
 pub(super) async fn run(
     command: ImageCommand,
     client: &Client,

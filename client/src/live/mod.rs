@@ -24,9 +24,9 @@ pub(crate) use canvas::Canvas;
 
 /// The pause between two reads of a list without events.
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 10 } else { 2000 });
-/// How often ages are drawn again.
+/// The interval in which ages are drawn again.
 const TICK: Duration = Duration::from_secs(5);
-/// How many consecutive failures end a watch: about five minutes.
+/// The number of consecutive failures that end a watch: about five minutes.
 const MAX_FAILURES: u32 = 150;
 
 /// What every list has.
@@ -37,12 +37,12 @@ pub struct WatchArgs {
     watch: bool,
 }
 
-/// What tells that a list has changed.
+/// The source of the notice that a list has changed.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// The events of jobs and servers.
+    /// The events of jobs and servers of this controller.
     Events(&'a Client),
-    /// Nothing: the list is read again after a pause.
+    /// Pauses: the list is read again after each.
     Pauses,
 }
 
@@ -108,7 +108,7 @@ async fn follow(
     }
 }
 
-/// What a command would show.
+/// The output that a command would show, as pieces.
 async fn recorded(
     output: &Output<'_>,
     show: &mut impl AsyncFnMut(&mut Output<'_>) -> Result<(), CliError>,

@@ -14,7 +14,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// How times are shown.
+/// The form in which times are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// RFC 3339 instead of ages.
@@ -55,7 +55,7 @@ fn utc(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// How long ago a time was, or in what time it is.
+/// The age of a time, or the time until it.
 pub(crate) fn age(time: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(time).as_secs();
     if seconds < 0 { format!("in {}", units(-seconds)) } else { units(seconds) }
@@ -87,7 +87,7 @@ fn units(seconds: i64) -> String {
     }
 }
 
-/// How long something took.
+/// A duration in the past as text, such as `1m05s`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -98,7 +98,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// How long something will take, in whole seconds.
+/// A duration in the future as text, in whole seconds.
 pub(crate) fn remaining(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..60 => format!("{}s", seconds.max(1)),
@@ -111,7 +111,7 @@ pub(crate) fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
-/// How far back `--since` goes: a duration before now, or a point in time.
+/// The begin that `--since` names: a duration before now, or a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// A duration before now.

@@ -45,11 +45,11 @@ pub struct Output<'a> {
     pub json: bool,
     /// The form of the output.
     pub format: Format,
-    /// What standard output can show.
+    /// The properties of standard output: width, colour, rewriting.
     pub screen: Screen,
-    /// How times are shown.
+    /// The form in which times are shown.
     pub times: Times,
-    /// If set, what would be written is recorded instead, to be shown again or compared.
+    /// If set, the output is recorded here instead of written, to be shown again or compared.
     pub(crate) record: Option<Vec<Piece>>,
 }
 

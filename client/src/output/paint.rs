@@ -22,7 +22,7 @@ pub(crate) fn bold(text: &str) -> String {
     painted("1", text)
 }
 
-/// What matters least.
+/// A text of the least importance.
 pub(crate) fn faint(text: &str) -> String {
     painted("2", text)
 }

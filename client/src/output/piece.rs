@@ -12,9 +12,9 @@ pub(crate) enum Piece {
     Line(String),
     /// A table.
     Table {
-        /// Its columns.
+        /// The columns of the table.
         columns: Vec<OwnedColumn>,
-        /// Its rows.
+        /// The rows of the table.
         rows: Vec<Vec<String>>,
     },
     /// Labels with their values.

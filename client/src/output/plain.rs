@@ -81,7 +81,7 @@ pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Where the omitted part of a text was.
+/// The part of a text that is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// The beginning stays: words.

@@ -1,4 +1,4 @@
-//! What the program may do on its standard output: width, colour, rewriting.
+//! The properties of the standard output: width, colour, rewriting.
 //!
 //! ```text
 //!   a terminal         width of COLUMNS or of the terminal; colour unless NO_COLOR or TERM=dumb; rewriting unless TERM=dumb
@@ -21,7 +21,7 @@ pub struct Screen {
     pub(crate) colour: bool,
     /// Whether lines can be rewritten.
     pub(crate) live: bool,
-    /// What stands for an omitted part.
+    /// The text in place of an omitted part.
     pub(crate) ellipsis: &'static str,
 }
 

@@ -46,7 +46,7 @@ const STATES: [&str; 5] = ["STATUS", "STATE", "OUTCOME", "PHASE", "RESULT"];
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     pub(super) head: &'a str,
-    /// Which columns stay on a narrow terminal: 0 longest.
+    /// The rank of the column: on a narrow terminal, columns with rank 0 stay longest.
     pub(super) rank: usize,
     /// Shown only with `-o wide`.
     pub(super) wide: bool,
@@ -68,7 +68,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// How a table is shown.
+/// The style of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableStyle {
     pub(super) screen: Screen,
@@ -122,7 +122,7 @@ fn one(cell: &str, room: usize, column: &Column<'_>, is_head: bool, screen: Scre
     }
 }
 
-/// What a column needs.
+/// The room that a column needs.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     natural: usize,

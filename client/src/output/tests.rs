@@ -9,7 +9,7 @@ fn now() -> Timestamp {
     "2026-01-02T10:00:00Z".parse().unwrap()
 }
 
-/// What a command writes on a screen of a width.
+/// The text that a command writes on a screen of a width.
 fn shown(width: Option<usize>, format: Format, colour: bool, show: impl Fn(&mut Output<'_>)) -> String {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let screen = Screen { width, colour, ..Screen::PIPE };

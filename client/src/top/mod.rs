@@ -25,11 +25,11 @@ use terminal::{FullScreen, Input};
 
 /// The pause between two reads without an event stream.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often ages are drawn again.
+/// The interval in which ages are drawn again.
 const TICK: Duration = Duration::from_secs(1);
-/// After how many ticks readiness and disk, which have no events, are read again.
+/// The number of ticks after which readiness and disk, which have no events, are read again.
 const READ_EVERY: u32 = 15;
-/// How many of the last events are read.
+/// The number of the last events that are read.
 const EVENTS: i64 = 50;
 
 /// Arguments of `shoal top`.

@@ -18,7 +18,7 @@ use crate::timeline;
 /// The lines of a page without end: the groups of an overview are fewer.
 const MOST_LINES: usize = 1000;
 
-/// What the page shows.
+/// The content of the page.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     /// The response to `GET /api/v1/overview`.
@@ -29,7 +29,7 @@ pub(super) struct Page {
     pub(super) registry: Value,
     /// The last events.
     pub(super) events: Value,
-    /// Why the page is not new.
+    /// The reason why the page is not new.
     pub(super) stale: Option<String>,
 }
 
@@ -42,7 +42,7 @@ enum Line {
 }
 
 impl Page {
-    /// What was read, as one document.
+    /// The responses that were read, as one document.
     pub(super) fn document(&self) -> Value {
         json!({
             "overview": self.overview, "readiness": self.readiness, "registry": self.registry, "events": self.events,
@@ -223,7 +223,7 @@ impl Page {
     }
 }
 
-/// What keeps queued jobs from their start; empty for jobs that wait.
+/// The blocker of queued jobs; empty for jobs that wait.
 fn queued_by(group: &Value) -> String {
     match text(group, "/blocker") {
         blocker if blocker.is_empty() => blocker,

@@ -17,10 +17,10 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::silent::ends_itself;
 
-/// What the operator did.
+/// The input of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// End.
+    /// The operator ends the page.
     Quit,
     /// Draw again: another key, or another size.
     Redraw,

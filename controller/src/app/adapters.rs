@@ -201,9 +201,8 @@ impl upkeep::HardwareLookup for StoreHardware {
 /// OS images in the registry of the controller.
 pub(super) struct RegistryOsImages(pub(super) Option<registry::Registry>);
 
-/// The owner of a pin, as `shoal registry pins` shows it.
 fn pin_owner(job: &str) -> Result<registry::PinOwner, Unavailable> {
-    format!("job {job}").parse().map_err(|why: registry::InvalidPinOwner| Unavailable(why.to_string()))
+    super::registry::pin_owner(job).map_err(|why| Unavailable(why.to_string()))
 }
 
 #[async_trait]

@@ -441,6 +441,9 @@ async fn start_in(
         Arc::clone(&clock),
         Arc::clone(&api.refused),
     );
+    if let Some(registry) = &registry {
+        registry::remove_pins_of_ended_jobs(registry, &store).await?;
+    }
     if let Some(files) = &api.firmware {
         // Before the first response: what a set holds must not be deleted by a request.
         let reconciled = files.reconcile(&store.firmware_sets().await?).await;

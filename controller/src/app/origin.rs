@@ -296,7 +296,8 @@ mod tests {
             origin.reached(store.last_seq().await.unwrap()).unwrap();
             let restored = store.restored_servers().await.unwrap();
             for server in &restored {
-                let released = store.release_server(&server.serial, None, "ann", now()).await.unwrap();
+                let released =
+                    store.release_server(&server.serial, None, Vec::new(), "ann", now()).await.unwrap();
                 assert!(matches!(released, store::ReleasedServer::Released(_)));
             }
             drop(store);

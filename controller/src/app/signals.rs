@@ -3,7 +3,7 @@
 //! ```text
 //!  TERM, INT, QUIT   stop         a second one during the stop ends the process at once
 //!  HUP               reload       settings and the files that they name, as far as they can change in a running controller
-//!  USR1              state        what the controller does now, as one log line
+//!  USR1, USR2        state        what the controller does now, as one log line
 //!  PIPE              ignored      a closed output is an error of the write
 //! ```
 
@@ -30,6 +30,7 @@ pub struct ProcessSignals {
     quit: Signal,
     hangup: Signal,
     user1: Signal,
+    user2: Signal,
 }
 
 impl ProcessSignals {
@@ -44,6 +45,7 @@ impl ProcessSignals {
             quit: signal(SignalKind::quit())?,
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -56,6 +58,7 @@ impl ProcessSignals {
             _ = self.quit.recv() => ProcessSignal::Stop("SIGQUIT"),
             _ = self.hangup.recv() => ProcessSignal::Reload,
             _ = self.user1.recv() => ProcessSignal::State,
+            _ = self.user2.recv() => ProcessSignal::State,
         }
     }
 

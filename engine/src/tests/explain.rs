@@ -231,7 +231,7 @@ async fn every_condition_has_an_explanation_and_it_equals_the_golden_one() {
     let copied = Some("the data directory is a copy of the one that the last controller used".to_owned());
     kit.engine.store().set_origin("mark".to_owned(), copied, kit.now()).await.unwrap();
     book.write(&kit, "restored data", past).await;
-    kit.engine.store().release_server(&serial, Some(UnfinishedRuns::End), "ann", kit.now()).await.unwrap();
+    kit.engine.release_server(&serial, Some(UnfinishedRuns::End), "ann", kit.now()).await.unwrap();
     book.write(&kit, "ended by the release of its server", past).await;
     kit.script("u", [Act::Await("report")]);
     let unreadable = kit.start("drill", &["u"]).await;

@@ -93,6 +93,32 @@ impl AfterOutage {
 }
 
 #[tokio::test]
+async fn a_controller_that_stood_still_over_a_deadline_judges_it_when_the_message_could_be_repeated() {
+    for (still, is_spared) in [(seconds(20), false), (seconds(600), true)] {
+        let kit = Kit::new();
+        kit.script("a", [Act::AwaitReportWithin(WITHIN)]);
+        let id = kit.start("drill", &["a"]).await;
+        kit.run_until_idle().await;
+        for _ in 0..29 {
+            kit.engine.round_begins();
+            kit.clock.advance(seconds(10));
+        }
+        kit.engine.round_begins();
+        kit.clock.advance(still);
+        kit.engine.round_begins();
+        kit.run_until_idle().await;
+        let phase = kit.run(id).await.phase;
+        assert_eq!(phase == Phase::Waiting, is_spared, "{still:?}: {phase:?}");
+        for _ in 0..=REPORT_INTERVAL.as_secs() / 10 {
+            kit.clock.advance(seconds(10));
+            kit.engine.round_begins();
+        }
+        kit.run_until_idle().await;
+        assert_eq!(kit.ended(id).await, Some(Outcome::Failed), "{still:?}: no report came");
+    }
+}
+
+#[tokio::test]
 async fn after_an_outage_an_overdue_wait_is_judged_only_when_its_message_could_be_repeated() {
     let lengths = [(seconds(20), seconds(20)), (seconds(3), seconds(3)), (seconds(5000), REPORT_INTERVAL)];
     for (outage, granted) in lengths {

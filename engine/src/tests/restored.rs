@@ -43,11 +43,7 @@ async fn a_report_on_restored_data_is_kept_and_acted_on_after_the_release() {
     kit.report(run).await;
     assert_eq!(kit.run_until_idle().await, 0);
     assert_eq!(kit.calls(), "");
-    kit.engine
-        .store()
-        .release_server(&serial, Some(UnfinishedRuns::Continue), "ann", kit.now())
-        .await
-        .unwrap();
+    kit.engine.release_server(&serial, Some(UnfinishedRuns::Continue), "ann", kit.now()).await.unwrap();
     kit.run_until_idle().await;
     assert_eq!(
         kit.ended(run).await,
@@ -60,7 +56,7 @@ async fn a_report_on_restored_data_is_kept_and_acted_on_after_the_release() {
 async fn a_run_that_a_release_ends_executes_no_step_and_no_cleanup() {
     let (kit, run, serial) = restored().await;
     kit.calls();
-    kit.engine.store().release_server(&serial, Some(UnfinishedRuns::End), "ann", kit.now()).await.unwrap();
+    kit.engine.release_server(&serial, Some(UnfinishedRuns::End), "ann", kit.now()).await.unwrap();
     kit.run_until_idle().await;
     assert_eq!((kit.ended(run).await, kit.calls()), (Some(Outcome::Cancelled), String::new()));
     assert_eq!(kit.class(run).await, "restored");

@@ -24,7 +24,8 @@ fn installed(component: Component, id: &str, model: Option<&str>, version: Optio
 }
 
 fn server(installed: Vec<Installed>) -> ServerFirmware {
-    ServerFirmware { vendor: "dell".parse().unwrap(), model: "PowerEdge R640".parse().unwrap(), installed }
+    let model = "PowerEdge R640".parse().unwrap();
+    ServerFirmware { vendor: "dell".parse().unwrap(), model, installed, unread: 0 }
 }
 
 /// The whole set of cases of the module's table.
@@ -76,6 +77,7 @@ fn table(plan: &Plan) -> String {
             }
             PlanDecision::Skip(reason) => format!("skip: {reason}"),
             PlanDecision::Refuse(refusal) => format!("refuse: {refusal}"),
+            PlanDecision::Unknown => "unknown".to_owned(),
         };
         let id = item.id.as_deref().unwrap_or("-");
         writeln!(
@@ -98,6 +100,9 @@ fn every_case_of_a_plan_has_its_line_in_the_golden_table() {
     for (title, options) in [("without --allow-downgrade", STRICT), ("with --allow-downgrade", ALLOWED)] {
         writeln!(text, "# {title}\n{}", table(&plan(&server, &set, options))).unwrap();
     }
+    let unread = ServerFirmware { unread: 2, ..server.clone() };
+    let title = "# a server whose BMC cannot show two members of its inventory";
+    writeln!(text, "{title}\n{}", table(&plan(&unread, &set, STRICT))).unwrap();
     let bare = ServerFirmware { installed: Vec::new(), ..server };
     writeln!(text, "# a server whose BMC shows nothing\n{}", table(&plan(&bare, &set, STRICT))).unwrap();
     golden("firmware-plan.txt", &text);

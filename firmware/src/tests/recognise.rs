@@ -3,7 +3,7 @@
 use redfish::{Hardware, SoftwareItem};
 use serde_json::json;
 
-use crate::{Component, OwnVersions, ServerFirmware, ShownFirmware, recognise};
+use crate::{Component, OwnVersions, ServerFirmware, ShownFirmware, candidates, recognise, running};
 
 fn shown(id: &str, name: &str, version: &str, related: &[&str]) -> ShownFirmware {
     ShownFirmware {
@@ -70,6 +70,32 @@ fn of_several_members_the_one_that_the_machine_runs_is_taken() {
     let mut turned = items.to_vec();
     turned.reverse();
     assert_eq!(found(&turned, &own), expected, "the order changes nothing");
+}
+
+#[test]
+fn the_version_that_runs_is_taken_whole_and_not_as_the_beginning_of_another() {
+    let items = [
+        shown("BMC-A", "BMC firmware", "2.1", &[]),
+        shown("BMC-B", "BMC firmware", "2.10", &[]),
+        shown("ROM-1", "System ROM", "U30 v2.36 (07/16/2020)", &[]),
+        shown("ROM-2", "System ROM", "U30 v2.40 (01/02/2021)", &[]),
+    ];
+    for (bmc, bios, expected) in [
+        ("2.1", "U30 v2.36 (07/16/2020)", ["BMC-A", "ROM-1"]),
+        ("2.10", "U30 v2.40 (01/02/2021)", ["BMC-B", "ROM-2"]),
+        ("2.10 build 7", "2.36", ["BMC-B", "ROM-1"]),
+    ] {
+        let own = OwnVersions { bmc: Some(bmc.into()), bios: Some(bios.into()) };
+        let ids: Vec<String> = found(&items, &own).into_iter().map(|(_, id, _)| id).collect();
+        assert_eq!(ids, expected, "{bmc} {bios}");
+        for (component, id) in [Component::Bmc, Component::Bios].into_iter().zip(expected) {
+            let all = candidates(&items, component);
+            assert_eq!(running(&all, component, &own).unwrap().installed.id, id, "as for the plan");
+        }
+    }
+    let own = OwnVersions { bmc: Some("9.9".into()), bios: None };
+    let all = candidates(&items, Component::Bmc);
+    assert_eq!(running(&all, Component::Bmc, &own), None, "none of them has the version that runs");
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) struct Bios {
     /// The task that ends with the next POST.
     pub(super) task: Option<u64>,
     revision: u64,
-    /// How many writes were accepted, of attributes and of the boot order.
+    /// The number of accepted writes of attributes and of the boot order.
     pub(super) writes: u64,
 }
 
@@ -54,7 +54,7 @@ impl Bios {
         }
     }
 
-    /// Takes a boot order. Where it waits, the next POST applies it.
+    /// Stores a written boot order. The next POST applies an order that `waits`.
     pub(super) fn write_order(&mut self, value: &Value, waits: bool) -> Result<(), ErrorReply> {
         const PROPERTY: &str = "Boot/BootOrder";
         let wrong = || ErrorReply::property_type(PROPERTY);
@@ -74,7 +74,7 @@ impl Bios {
         Ok(())
     }
 
-    /// Takes values of attributes, which were checked.
+    /// Stores written values of attributes, which were checked before.
     pub(super) fn write(&mut self, policy: &BiosPolicy, values: &Map<String, Value>, with_time: bool) {
         self.writes += 1;
         self.revision += 1;

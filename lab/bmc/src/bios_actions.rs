@@ -84,7 +84,7 @@ impl SimBmc {
         self.state().bios.order.clone()
     }
 
-    /// How many writes of BIOS settings or of the boot order were accepted.
+    /// The number of accepted writes of BIOS settings or of the boot order.
     pub fn bios_writes(&self) -> u64 {
         self.state().bios.writes
     }

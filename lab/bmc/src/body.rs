@@ -15,7 +15,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-/// How the body of a response is sent: an extension of the response, absent when it is sent whole.
+/// The transfer of the body of a response: an extension of the response, absent when the body is sent whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BodyTransfer {
     /// Chunked, without a length.
@@ -48,7 +48,7 @@ pub(super) enum FaultyBody {
 }
 
 impl FaultyBody {
-    /// Creates the body. It sets `reset` when the connection must be reset in the middle of it.
+    /// Creates the body of a response. The body sets `reset` when the connection must be reset in the middle of it.
     pub(super) fn new(bytes: Bytes, transfer: Option<BodyTransfer>, reset: &Arc<AtomicBool>) -> Self {
         let some = |bytes: Bytes| Some(bytes).filter(|bytes| !bytes.is_empty());
         match transfer {

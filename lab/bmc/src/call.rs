@@ -31,7 +31,7 @@ pub(super) enum Body {
     Object(Map<String, Value>),
     /// JSON that is not an object, or no JSON.
     Malformed,
-    /// Not declared as JSON.
+    /// A body that is not declared as JSON.
     WrongType,
     TooLong,
 }
@@ -64,7 +64,7 @@ pub(super) struct Call {
     pub(super) operation: RequestKind,
     pub(super) detail: Detail,
     pub(super) body: Body,
-    /// What arrived in an upload of firmware.
+    /// The content of an upload of firmware.
     pub(super) upload: Option<Upload>,
 }
 

@@ -1,4 +1,4 @@
-//! ETags: how a vendor writes them and what it accepts in `If-Match`.
+//! The ETags that a vendor writes and accepts in `If-Match`.
 //!
 //! ```text
 //!   kind                 GET gives   If-Match that matches

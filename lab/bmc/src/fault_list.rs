@@ -1,4 +1,4 @@
-//! The faults in force: which of them applies to a request, and how often it has been used.
+//! The faults in force: the choice of the fault for a request, and the count of the uses of each.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Faults as data: a fault says which requests it affects and what happens to them.
+//! Faults as data: a fault says which requests it affects and the effect on them.
 //!
 //! ```text
 //!   request ──► first fault that matches (when, only_if, chance), in the order of injection
@@ -103,7 +103,7 @@ pub struct Probability {
     pub asked: u64,
 }
 
-/// What a fault does to a request or its response.
+/// The effect of a fault on a request or its response.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultEffect {
@@ -197,22 +197,22 @@ pub enum FaultEffect {
     CutUpload(u64),
 }
 
-/// What an update does wrong.
+/// The error of an update.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlashFault {
-    /// It says done, and the old version stays.
+    /// The update reports its success, and the old version stays.
     Lie,
-    /// It stays at 99 %.
+    /// The update stays at 99 %.
     Hang,
-    /// Its task vanishes when the image is written; the update succeeds.
+    /// The task of the update vanishes when the image is written; the update succeeds.
     LoseTask,
-    /// Its task ends as `Exception`; the old version stays.
+    /// The task of the update ends as `Exception`; the old version stays.
     Fail {
         /// The message of the task.
         message: String,
     },
-    /// Its task ends as `Completed` with `TaskStatus` Critical; the old version stays.
+    /// The task of the update ends as `Completed` with `TaskStatus` Critical; the old version stays.
     Critical {
         /// The message of the task.
         message: String,
@@ -223,25 +223,25 @@ pub enum FlashFault {
     StayAway,
 }
 
-/// How a BMC reads the image of a `SimpleUpdate` wrongly.
+/// The error of a BMC that reads the image of a `SimpleUpdate`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FetchFault {
-    /// It never connects, and its task shows no end.
+    /// The BMC never connects, and its task shows no end.
     Never,
-    /// It cannot reach the address, and its task fails.
+    /// The BMC cannot reach the address, and its task fails.
     Unreachable,
-    /// It asks for another path, for which it gets 404.
+    /// The BMC asks for another path, for which it gets 404.
     WrongPath,
-    /// It closes the connection after this many bytes: the length is wrong.
+    /// The BMC closes the connection after this many bytes: the length is wrong.
     StopAfter(u64),
-    /// It reads all of the image and finds a wrong checksum.
+    /// The BMC reads all of the image and finds a wrong checksum.
     Damaged,
-    /// It pauses after each piece.
+    /// The BMC pauses after each piece.
     Slow(#[serde(with = "time")] Duration),
-    /// It verifies the certificate of the server and trusts none.
+    /// The BMC verifies the certificate of the server and trusts none.
     RefuseCertificate,
-    /// It reads the whole image twice.
+    /// The BMC reads the whole image twice.
     Twice,
 }
 
@@ -253,19 +253,19 @@ pub struct Fault {
     /// The state in which the fault applies; `None` for every state.
     #[serde(default)]
     pub only_if: Option<FaultCondition>,
-    /// How many matching requests pass before the fault applies.
+    /// The number of matching requests that pass before the fault applies.
     #[serde(default)]
     pub skip: u32,
-    /// How often the fault applies; `None` until it is cleared.
+    /// The number of requests that the fault affects; `None` until it is cleared.
     #[serde(default)]
     pub times: Option<u32>,
-    /// How long the fault applies after its first use; `None` until it is cleared.
+    /// The time for which the fault applies after its first use; `None` until it is cleared.
     #[serde(default, with = "optional_time")]
     pub lasts: Option<Duration>,
     /// The probability of each use; `None` for every matching request.
     #[serde(default)]
     pub chance: Option<Probability>,
-    /// What happens to the request.
+    /// The effect on the request.
     pub effect: FaultEffect,
 }
 

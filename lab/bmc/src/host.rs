@@ -60,7 +60,7 @@ pub enum BootSource {
 pub struct InsertedMedia {
     /// The slot's id.
     pub slot: String,
-    /// How the host sees the slot.
+    /// The kind of drive that the host sees.
     pub kind: MediaKind,
     /// The URL of the image in it.
     pub url: MediaUrl,
@@ -72,7 +72,7 @@ pub(super) trait HostControl: fmt::Debug + Send + Sync {
     fn host_stops(&self, generation: u64, restart: bool);
 }
 
-/// What a simulated operating system knows about its machine.
+/// The facts about its machine that a simulated operating system has.
 #[derive(Clone, Debug)]
 pub struct BootContext {
     /// The machine's serial number, as in DMI.

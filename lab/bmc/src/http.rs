@@ -48,7 +48,7 @@ const MAX_CONNECTIONS: usize = 32;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a simulated BMC cannot be served.
+/// The reason why a simulated BMC cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Binding a port of the loopback address failed.
@@ -72,7 +72,7 @@ pub struct SimBmcServer {
 }
 
 impl SimBmcServer {
-    /// The address it listens on.
+    /// The address on which the simulated BMC listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -18,7 +18,7 @@ use redfish::{TransportErrorKind, tls::accept_any_certificate, transport::Transp
 /// The source of requests from a second address. All of 127/8 is local.
 const OTHER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// Why the HTTP reader cannot be created.
+/// The reason why the HTTP reader cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaReaderError {
     /// The TLS provider refused its own protocol versions.

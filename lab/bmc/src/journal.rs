@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::types::{Power, ResetType};
 
-/// What a request is for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
@@ -70,7 +70,7 @@ pub enum StateChange {
     Inserted {
         /// The slot's id.
         slot: String,
-        /// The last segment of its URL.
+        /// The last segment of the URL of the image.
         file: String,
     },
     /// A medium was ejected from a slot.
@@ -121,11 +121,11 @@ pub enum StateChange {
 /// One line of the journal.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct JournalEntry {
-    /// Counts from 1 and never repeats.
+    /// The number of the entry; it counts from 1 and never repeats.
     pub sequence: u64,
     /// Time since the start of the simulated BMC.
     pub at: Duration,
-    /// What happened.
+    /// The request or the change.
     pub what: JournalItem,
 }
 
@@ -139,7 +139,7 @@ pub enum JournalItem {
         method: String,
         /// The path, without query.
         path: String,
-        /// What it was for.
+        /// The kind of the request.
         operation: RequestKind,
         /// The status code of the response; `None` when there was no response.
         status: Option<u16>,

@@ -51,7 +51,7 @@ impl SimBmc {
         Ok(Reply::no_content())
     }
 
-    /// How often a reset of the manager was accepted.
+    /// The number of accepted resets of the manager.
     pub fn manager_resets(&self) -> u64 {
         self.state().counters.manager_resets
     }

@@ -31,20 +31,20 @@ const DESCRIPTORS_END: u64 = 65_535;
 /// The bytes of the whole image that are kept when ranges are not used.
 const WINDOW: usize = 65_536;
 
-/// What the BMC found in an image.
+/// The facts that the BMC found in an image.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct MediaFacts {
-    /// Its length in bytes.
+    /// The length of the image in bytes.
     pub length: u64,
-    /// The volume label, if it is an ISO 9660 image.
+    /// The volume label; `None` for an image that is not ISO 9660.
     pub volume_id: Option<String>,
-    /// Whether it has an El Torito boot record.
+    /// Whether the image has an El Torito boot record.
     pub el_torito: bool,
     /// Whether the first sector ends with the boot signature (a disk or hybrid image).
     pub boot_signature: bool,
 }
 
-/// Why the BMC cannot use an image.
+/// The reason why the BMC cannot use an image.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MediaRefusal {
     /// The connection failed or broke.
@@ -73,7 +73,7 @@ pub struct MediaRequest {
     pub head: bool,
     /// First and last byte; `None` for the whole image.
     pub range: Option<(u64, u64)>,
-    /// How many bytes of the body to keep.
+    /// The number of bytes of the body to keep.
     pub keep: usize,
     /// Whether the body is read to its end, beyond the bytes to keep.
     pub to_the_end: bool,
@@ -81,11 +81,11 @@ pub struct MediaRequest {
     pub http_1_0: bool,
     /// Whether the request comes from the second address.
     pub other_address: bool,
-    /// How the body is read.
+    /// The pace at which the body is read.
     pub pace: ReadPace,
 }
 
-/// How a body is read, and whether the server is trusted.
+/// The pace at which a body is read, and whether the server is trusted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ReadPace {
     /// The connection is closed after this many bytes of the body.

@@ -33,7 +33,7 @@ use super::{
     types::{Power, ResetType},
 };
 
-/// What the host does after the power is off.
+/// The next state of the host after the power is off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AfterPowerOff {
     StayOff,
@@ -65,7 +65,7 @@ pub(super) struct Timer {
     pub(super) epoch: u64,
 }
 
-/// Why a reset is refused.
+/// The reason why a reset is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ResetRefusal {
     /// The host already has the requested power state.

@@ -103,7 +103,7 @@ pub(super) enum Oem {
 }
 
 impl Resource {
-    /// The methods it allows.
+    /// The methods that the resource allows.
     pub(super) fn methods(&self, config: &SimBmcConfig) -> &'static [Method] {
         const READ: &[Method] = &[Method::GET, Method::HEAD];
         const CHANGE: &[Method] = &[Method::GET, Method::HEAD, Method::PATCH];
@@ -130,7 +130,7 @@ impl Resource {
         }
     }
 
-    /// Whether it needs no credentials.
+    /// Whether the resource needs no credentials.
     pub(super) fn is_open(&self, method: &Method) -> bool {
         match self {
             Self::Versions | Self::Root => true,

@@ -46,16 +46,16 @@ use super::{
 /// The request gets no response: the connection is cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ConnectionCut {
-    /// Before the request: the connection is refused.
+    /// The connection was refused before the request.
     #[error("the simulated BMC refused the connection")]
     Refused,
-    /// After the request.
+    /// The connection was closed after the request.
     #[error("the simulated BMC closed the connection without a response")]
     Closed,
-    /// After the request, or in the middle of the response.
+    /// The connection was reset after the request, or in the middle of the response.
     #[error("the simulated BMC reset the connection")]
     Reset,
-    /// Before the request: there is no common version of TLS.
+    /// The handshake failed before the request: there is no common version of TLS.
     #[error("the TLS handshake with the simulated BMC failed")]
     Handshake,
 }
@@ -83,7 +83,7 @@ impl fmt::Debug for SimBmc {
     }
 }
 
-/// Why a new connection is not accepted.
+/// The cut of a new connection by a fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Connection {
     /// The connection is cut at once.
@@ -201,7 +201,7 @@ impl SimBmc {
             && matches!(resource, Some(Resource::UpdateMultipart | Resource::UpdatePush))
     }
 
-    /// After how many bytes an upload is cut by a fault.
+    /// The number of bytes after which a fault cuts an upload; `None` without such a fault.
     pub(super) fn upload_cut(&self, request: Request<Bytes>) -> Option<u64> {
         let call = Call::parse(&self.inner.config, &self.inner.paths, request);
         let mut state = self.state();
@@ -252,17 +252,17 @@ impl SimBmc {
         self.state().journal.entries().filter(|entry| is_mutation(&entry.what)).cloned().collect()
     }
 
-    /// How many boots used virtual media.
+    /// The number of boots from virtual media.
     pub fn boots_from_media(&self) -> u64 {
         self.state().counters.boots_from_media
     }
 
-    /// How often the host was powered on, restarts included.
+    /// The number of power-ons of the host, restarts included.
     pub fn power_ons(&self) -> u64 {
         self.state().machine.power_ons
     }
 
-    /// How often a medium was removed while an operating system booted with it was running.
+    /// The number of media that were removed while an operating system booted with them was running.
     pub fn ejected_while_running(&self) -> u64 {
         self.state().counters.ejected_while_running
     }

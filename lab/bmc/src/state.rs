@@ -121,7 +121,7 @@ pub(super) struct State {
 pub(super) enum NextBoot {
     /// The first slot of a kind.
     First(MediaKind),
-    /// This slot.
+    /// The next boot starts from this slot.
     Slot(usize),
 }
 
@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// How many slots exist now.
+    /// The number of slots that exist now.
     pub(super) fn slots_there(&self, config: &SimBmcConfig, at: Duration) -> usize {
         let there = match (&config.media.enable, self.enabled) {
             (None, _) => true,
@@ -285,15 +285,15 @@ impl State {
 /// A slot at one point in time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SlotSnapshot {
-    /// Its id.
+    /// The id of the slot.
     pub id: String,
-    /// How the host sees the slot.
+    /// The kind of drive that the host sees.
     pub kind: MediaKind,
-    /// The URL of its image; `None` when empty.
+    /// The URL of the image in the slot; `None` when the slot is empty.
     pub image: Option<MediaUrl>,
-    /// What the BMC found in the image.
+    /// The facts that the BMC found in the image.
     pub facts: Option<MediaFacts>,
-    /// Whether its image is being read now.
+    /// Whether the image is being read now.
     pub busy: bool,
 }
 
@@ -308,25 +308,25 @@ pub struct SimBmcSnapshot {
     pub slots: Vec<SlotSnapshot>,
     /// The boot source of the running operating system.
     pub running: Option<BootSource>,
-    /// How often an operating system was started.
+    /// The number of operating systems that were started.
     pub generation: u64,
-    /// How often the host was powered on, restarts included.
+    /// The number of power-ons of the host, restarts included.
     pub power_ons: u64,
-    /// How many boots used virtual media.
+    /// The number of boots from virtual media.
     pub boots_from_media: u64,
-    /// How many boots used the disk.
+    /// The number of boots from the disk.
     pub boots_from_disk: u64,
-    /// How often a medium was removed while an operating system booted with it was running.
+    /// The number of media that were removed while an operating system booted with them was running.
     pub ejected_while_running: u64,
-    /// How many complete firmware images arrived, accepted or not.
+    /// The number of complete firmware images that arrived, accepted or not.
     pub images: u64,
-    /// How many updates were started.
+    /// The number of updates that were started.
     pub updates_started: u64,
-    /// How many writes of BIOS settings or of the boot order were accepted.
+    /// The number of accepted writes of BIOS settings or of the boot order.
     pub bios_writes: u64,
-    /// How many uploads broke off before their end.
+    /// The number of uploads that broke off before their end.
     pub uploads_cut: u64,
-    /// How many sessions were opened.
+    /// The number of sessions that were opened.
     pub logins: u64,
     /// Sessions open now.
     pub open_sessions: usize,

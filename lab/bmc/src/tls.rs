@@ -24,7 +24,7 @@ const PROTOCOL_VERSION_ALERT: [u8; 7] = [0x15, 3, 1, 0, 2, 2, 70];
 /// The header of the record that holds a ClientHello.
 const RECORD_HEADER: usize = 5;
 
-/// Why a certificate is not available.
+/// The reason why a certificate is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// Making the certificate failed.

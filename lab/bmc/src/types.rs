@@ -70,9 +70,9 @@ impl ResetType {
 pub enum OverrideEnabled {
     /// The firmware uses its boot order.
     Disabled,
-    /// For the next boot only.
+    /// The override is for the next boot only.
     Once,
-    /// For every boot until the override is changed.
+    /// The override is for every boot until it is changed.
     Continuous,
 }
 
@@ -83,7 +83,7 @@ impl OverrideEnabled {
     }
 }
 
-/// How the host sees a slot.
+/// The kind of drive that the host sees for a slot.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MediaKind {
@@ -93,7 +93,7 @@ pub enum MediaKind {
     Usb,
 }
 
-/// How a vendor reads an image.
+/// The requests by which a vendor reads an image.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadStyle {

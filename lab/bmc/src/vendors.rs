@@ -25,12 +25,12 @@ use super::config::{
 /// A vendor whose BMC can be simulated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Vendor {
-    /// Its name, such as `dell-idrac9-6`.
+    /// The name of the vendor, such as `dell-idrac9-6`.
     pub name: &'static str,
     text: &'static str,
 }
 
-/// Why a vendor cannot be simulated.
+/// The reason why a vendor cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum VendorError {
     /// The name is unknown.

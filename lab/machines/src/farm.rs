@@ -102,11 +102,11 @@ pub struct ServerSpec {
     pub disks: Vec<DiskSpec>,
     /// Configuration of the BMC. `None` means: a strict standard BMC with the account of the farm.
     pub bmc: Option<Box<SimBmcConfig>>,
-    /// What the host does when it has power.
+    /// The behaviour of the host while it has power.
     pub host: HostKind,
 }
 
-/// What the host of a machine does once it has power.
+/// The behaviour of the host of a machine while it has power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostKind {
     /// The firmware boots a maintenance OS from media, or a disk.
@@ -199,7 +199,7 @@ pub struct Farm {
     servers: Vec<SimulatedServer>,
     console: Console,
     tracker: TaskTracker,
-    /// Dropping it cuts the power of every machine.
+    /// The guard of the power supply: when it is dropped, every machine loses its power.
     power_supply: DropGuard,
 }
 
@@ -364,7 +364,7 @@ fn start(
     Ok(SimulatedServer { serial: spec.serial.clone(), bmc_url: server.url(), bmc, machine, history, server })
 }
 
-/// What all machines of a farm share.
+/// The parts that all machines of a farm share.
 #[derive(Clone)]
 struct FarmContext {
     tools: Tools,
@@ -379,7 +379,7 @@ struct MachineHost {
     after_report: AfterReport,
     machine: Arc<Machine>,
     history: watch::Sender<VecDeque<BootRecord>>,
-    /// Held by the running boot, so that the next boot waits for its end.
+    /// The lock that a running boot holds, so that the next boot waits for its end.
     running: Mutex<()>,
     context: FarmContext,
 }

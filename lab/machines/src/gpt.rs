@@ -42,7 +42,7 @@ pub struct GptEntry {
     pub type_guid: Uuid,
     /// UniquePartitionGUID.
     pub unique_guid: Uuid,
-    /// StartingLBA.
+    /// The first sector of the partition, StartingLBA.
     pub first_lba: u64,
     /// EndingLBA, inclusive.
     pub last_lba: u64,
@@ -74,12 +74,12 @@ pub struct GptTable {
     entries: Vec<GptEntry>,
 }
 
-/// The bytes of a partition table, and where to write them.
+/// The bytes of a partition table with their places on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedGpt {
-    /// To be written at LBA 0: protective MBR, primary header, primary entries.
+    /// The bytes for LBA 0: protective MBR, primary header, primary entries.
     pub primary: Vec<u8>,
-    /// To be written at [`EncodedGpt::backup_lba`]: backup entries, backup header.
+    /// The bytes for [`EncodedGpt::backup_lba`]: backup entries, backup header.
     pub backup: Vec<u8>,
     /// First sector of the backup copy.
     pub backup_lba: u64,
@@ -109,9 +109,9 @@ pub enum GptError {
     OutOfBounds {
         /// Number of the partition, from 1.
         number: usize,
-        /// Its first sector.
+        /// The first sector of the partition.
         first_lba: u64,
-        /// Its last sector.
+        /// The last sector of the partition.
         last_lba: u64,
         /// First usable sector.
         usable_first: u64,
@@ -194,7 +194,7 @@ impl GptTable {
         &self.entries
     }
 
-    /// DiskGUID.
+    /// The GUID of the disk, DiskGUID.
     #[must_use]
     pub fn disk_guid(&self) -> Uuid {
         self.disk_guid

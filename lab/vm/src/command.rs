@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::spec::{Firmware, GUEST_ADDRESS, Network, VmSpec};
 
-/// How instructions are executed.
+/// The way in which instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceleration {
-    /// The processor executes them (`/dev/kvm`).
+    /// The processor executes instructions (`/dev/kvm`).
     Kvm,
-    /// QEMU translates them; many times slower.
+    /// QEMU translates instructions; many times slower.
     Emulation,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct UefiFiles {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotDrive {
     pub(crate) kind: MediaKind,
-    /// The URL of the medium in it. It is a secret: it is the right to read the medium.
+    /// The URL of the medium in the slot. The URL is a secret: it is the right to read the medium.
     pub(crate) url: Option<String>,
-    /// Whether the firmware boots it first.
+    /// Whether the firmware boots the slot first.
     pub(crate) boots: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct SlotDrive {
 pub(crate) struct VmStart<'a> {
     pub(crate) spec: &'a VmSpec,
     pub(crate) acceleration: Acceleration,
-    /// `None` for BIOS.
+    /// The files of the UEFI firmware; `None` for BIOS.
     pub(crate) uefi: Option<UefiFiles>,
     /// The files of the disks, in boot order.
     pub(crate) disks: Vec<PathBuf>,

@@ -50,7 +50,7 @@ const MAX_SOCKET_PATH: usize = 107;
 /// The URLs of the media in the slots of the BMC, in their order.
 pub(crate) type Media = Vec<Option<String>>;
 
-/// What all boots of one machine share.
+/// The parts that all boots of one machine share.
 #[derive(Debug)]
 pub(crate) struct VmHost {
     pub(crate) spec: VmSpec,
@@ -61,11 +61,11 @@ pub(crate) struct VmHost {
     pub(crate) console: VmConsole,
     /// The slots of the BMC.
     pub(crate) slots: Vec<SlotConfig>,
-    /// What is in them.
+    /// The media in the slots, and their changes.
     pub(crate) changes: watch::Receiver<Media>,
     pub(crate) tracker: TaskTracker,
     pub(crate) power_supply: CancellationToken,
-    /// Held by the running boot, so that the next boot waits for its end.
+    /// The lock that a running boot holds, so that the next boot waits for its end.
     pub(crate) running: tokio::sync::Mutex<()>,
     /// The power button of the running boot.
     pub(crate) button: Mutex<Option<mpsc::Sender<()>>>,
@@ -73,7 +73,7 @@ pub(crate) struct VmHost {
     pub(crate) input: Mutex<Option<std_mpsc::SyncSender<Vec<u8>>>>,
 }
 
-/// Why a boot did not start.
+/// The reason why a boot did not start.
 #[derive(Debug, thiserror::Error)]
 enum BootError {
     #[error(transparent)]
@@ -235,7 +235,7 @@ impl VmHost {
         end
     }
 
-    /// Says why QEMU ended, without the URLs of media, which are secrets.
+    /// Prints why QEMU ended, without the URLs of media, which are secrets.
     fn explain(&self, exit: &Exit, secrets: &[String]) {
         self.console.note(&format!("QEMU ended unexpectedly ({})", exit.status));
         for line in redact(&exit.stderr, secrets).lines().rev().take(5).collect::<Vec<_>>().into_iter().rev()
@@ -310,7 +310,7 @@ async fn time_is_up(at: Option<Instant>) {
 struct Run<'a> {
     life: Life,
     qmp: Option<Qmp<UnixStream>>,
-    /// When QEMU is killed because it did not end.
+    /// The time at which QEMU is killed because it did not end.
     kill_at: Option<Instant>,
     console: &'a VmConsole,
     kinds: Vec<MediaKind>,

@@ -83,7 +83,7 @@ async fn a_medium_that_is_changed_while_qemu_starts_is_changed_once_it_runs() {
     assert!(!host.changes_from_now().has_changed().unwrap());
 }
 
-/// What QEMU sends when the system restarts the machine; with the response to the negotiation.
+/// The bytes that QEMU sends when the system restarts the machine; with the response to the negotiation.
 const RESTART: &[u8] = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n\
     {\"event\": \"STOP\"}\n{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true, \"reason\": \"guest-reset\"}}\n";
 

@@ -15,7 +15,7 @@
 
 use crate::qmp::ShutdownReason;
 
-/// What happens to a life.
+/// An event of the life of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// The control connection is open.
@@ -32,10 +32,10 @@ pub(crate) enum Input {
     TimeIsUp,
 }
 
-/// What is to be done.
+/// The action that the host must take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Nothing.
+    /// There is no action.
     Nothing,
     /// Press the power button (`system_powerdown`).
     PressButton,
@@ -45,7 +45,7 @@ pub(crate) enum Action {
     Kill,
 }
 
-/// How a life ended.
+/// The end of the life of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The system switched the machine off.
@@ -110,7 +110,7 @@ impl Life {
         }
     }
 
-    /// How the life ended, after the end of the process.
+    /// The end of the life, after the end of the process.
     pub(crate) fn end(&self) -> End {
         match self.reason {
             _ if self.cut => End::Cut,

@@ -31,14 +31,14 @@ const ERRORS_TIME: Duration = Duration::from_secs(1);
 /// Pieces of input that wait for the program.
 const INPUT: usize = 64;
 
-/// How a program ended.
+/// The end of a program: its status and its errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Exit {
-    /// Whether its exit code was 0.
+    /// Whether the exit code of the program was 0.
     pub(crate) success: bool,
     /// The code or signal, as text.
     pub(crate) status: String,
-    /// The newest part of its standard error.
+    /// The newest part of the standard error of the program.
     pub(crate) stderr: String,
 }
 

@@ -26,7 +26,7 @@ use crate::{
 pub struct VmConfig {
     /// The machine.
     pub spec: VmSpec,
-    /// The programs that run it.
+    /// The programs that run the machine.
     pub tools: VmTools,
     /// The folder in which the machine has a folder for its disks.
     pub folder: PathBuf,
@@ -43,7 +43,7 @@ pub struct VmConfig {
 /// A virtual machine could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// Its files could not be prepared.
+    /// The files of the machine could not be prepared.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A folder for the control socket could not be made.
@@ -85,7 +85,7 @@ pub struct VirtualMachine {
     host: Arc<VmHost>,
     server: SimBmcServer,
     tracker: TaskTracker,
-    /// Dropping it cuts the power.
+    /// The guard of the power supply: when it is dropped, the machine loses its power.
     power_supply: DropGuard,
     log: PathBuf,
     _runtime: tempfile::TempDir,
@@ -184,7 +184,7 @@ impl VmKeyboard {
     }
 }
 
-/// A standard BMC that accepts what its machine can do.
+/// The configuration of a standard BMC that accepts what its machine can do.
 fn bmc_config(spec: &VmSpec, username: &str, password: &SecretString) -> SimBmcConfig {
     let mut config = SimBmcConfig::new(spec.serial(), username, password.expose_secret());
     config.identity = SimIdentity {

@@ -1,4 +1,4 @@
-//! What a virtual machine consists of, within bounds: names, firmware, memory, disks, network.
+//! The specification of a virtual machine, within bounds: names, firmware, memory, disks, network.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
@@ -156,7 +156,7 @@ impl FromStr for DiskSize {
     }
 }
 
-/// What a virtual machine reaches over its network interface.
+/// The network of a virtual machine: what it reaches over its network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Network {
     /// Everything that this program reaches. The computer that runs the machine is [`HOST_ADDRESS`], its loopback included.
@@ -166,7 +166,7 @@ pub enum Network {
     Controller {
         /// The program that QEMU starts for each connection. It carries the connection over its standard input and output.
         program: PathBuf,
-        /// Its arguments.
+        /// The arguments of the program.
         arguments: Vec<String>,
         /// Whether nothing else is reached.
         only: bool,
@@ -199,7 +199,7 @@ pub struct VmSpec {
     pub(crate) uuid: Uuid,
     /// The firmware.
     pub firmware: Firmware,
-    /// The virtual media slots of its BMC.
+    /// The virtual media slots of the BMC.
     pub slots: Slots,
     pub(crate) disks: Vec<DiskSize>,
     pub(crate) memory_mb: u32,

@@ -28,7 +28,7 @@ pub enum StorageError {
         #[source]
         source: io::Error,
     },
-    /// A disk is larger than it should be.
+    /// A disk is larger than the size that was given.
     #[error(
         "the disk {} has {has} bytes, more than the {wanted} bytes that are wanted; give at least its size, or remove the file, \
          with all that is installed on it",
@@ -37,7 +37,7 @@ pub enum StorageError {
     Shrinks {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// The length of the file in bytes.
         has: u64,
         /// The size that was given.
         wanted: u64,

@@ -15,7 +15,7 @@ use crate::{
 
 const QEMU: &str = "qemu-system-x86_64";
 const SETPRIV: &str = "setpriv";
-/// Where Debian has OVMF.
+/// The folder in which Debian has OVMF.
 const OVMF: &str = "/usr/share/OVMF";
 const KVM: &str = "/dev/kvm";
 /// The time for a trial start of QEMU.
@@ -29,7 +29,7 @@ pub enum MissingTool {
     Program {
         /// The name of the program.
         program: &'static str,
-        /// The package that has it.
+        /// The Debian package that has the program.
         package: &'static str,
     },
     /// The firmware is not there.
@@ -46,18 +46,18 @@ pub enum MissingTool {
     /// QEMU does not start.
     #[error("QEMU does not start: {reason}; check the installation of the Debian package qemu-system-x86")]
     Start {
-        /// What it said.
+        /// The message of QEMU.
         reason: String,
     },
     /// KVM was demanded and does not work.
     #[error("KVM is not usable: {reason}; use --accel auto or --accel tcg")]
     Kvm {
-        /// Why.
+        /// The reason why KVM is not usable.
         reason: String,
     },
 }
 
-/// How the acceleration is chosen.
+/// The choice of the acceleration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccelerationChoice {
     /// KVM if it works, else emulation.
@@ -90,12 +90,12 @@ pub struct VmTools {
     /// Program and template of the variables; `None` for BIOS, which QEMU brings along.
     pub(crate) ovmf: Option<(PathBuf, PathBuf)>,
     pub(crate) acceleration: Acceleration,
-    /// Why there is no KVM.
+    /// The reason why there is no KVM.
     reason: Option<String>,
 }
 
 impl VmTools {
-    /// Tools that were not looked for, for tests of what uses them.
+    /// Tools that were not searched, for tests of the code that uses them.
     #[cfg(test)]
     pub(crate) fn for_tests(qemu: &Path) -> Self {
         let (acceleration, reason) = (Acceleration::Emulation, None);
@@ -123,7 +123,7 @@ impl VmTools {
         Ok(Self { qemu, setpriv, ovmf, acceleration, reason })
     }
 
-    /// How instructions are executed.
+    /// The way in which instructions are executed.
     #[must_use]
     pub fn acceleration(&self) -> Acceleration {
         self.acceleration
@@ -131,7 +131,7 @@ impl VmTools {
 }
 
 impl fmt::Display for VmTools {
-    /// Which acceleration is used, and why.
+    /// Writes the acceleration that is used, and the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.acceleration, &self.reason) {
             (Acceleration::Kvm, _) => f.write_str("KVM"),

@@ -14,7 +14,7 @@ use crate::VmArgs;
 /// The command of this program that QEMU starts for each connection of a machine to its controller.
 pub(super) const CONNECT: &str = "vm-connect";
 
-/// Where the BMC of a machine is, and how to log in.
+/// The place of the BMC of a machine, and its login.
 pub(super) struct BmcPlace {
     pub(super) address: SocketAddr,
     pub(super) user: String,
@@ -22,7 +22,7 @@ pub(super) struct BmcPlace {
     pub(super) https: bool,
 }
 
-/// Looks for what the machine needs, before anything is started.
+/// Finds the programs that the machine needs, before anything is started.
 pub(super) async fn tools(args: &VmArgs) -> anyhow::Result<VmTools> {
     VmTools::find(args.vm_firmware, args.accel).await.context("virtual machines need foreign programs")
 }

@@ -1,4 +1,4 @@
-//! The distribution's indexes: which packages there are, with their digests.
+//! The indexes of a distribution: its packages, with their digests.
 //!
 //! ```text
 //! InRelease (signed text) -> "SHA256:" list -> main/binary-amd64/Packages.xz -> stanzas: Package, Version, Filename, SHA256
@@ -11,22 +11,22 @@ use crate::control::{self, compare_versions};
 /// The most packages of one index.
 const MOST_PACKAGES: usize = 500_000;
 
-/// A package as an index names it.
+/// A package, as an index names it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Available {
-    /// Its name.
+    /// The name of the package.
     pub name: String,
-    /// Its version.
+    /// The version of the package.
     pub version: String,
-    /// The path of its file on the mirror.
+    /// The path of the package file on the mirror.
     pub path: String,
-    /// The length of its file.
+    /// The length of the package file in bytes.
     pub bytes: u64,
-    /// The SHA-256 of its file in hex.
+    /// The SHA-256 of the package file in hex.
     pub sha256: String,
     depends: String,
     section: String,
-    /// Which archive has it.
+    /// The number of the archive that has the package.
     pub(super) archive: usize,
 }
 

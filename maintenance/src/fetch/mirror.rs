@@ -32,7 +32,7 @@ pub struct Archive {
     pub suite: String,
 }
 
-/// The archives of a distribution, and how they are reached.
+/// The archives of a distribution, and the way to reach them.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     client: reqwest::Client,

@@ -55,7 +55,7 @@ pub fn wanted() -> impl Iterator<Item = &'static str> {
     PACKAGES.iter().chain(OPTIONAL).copied()
 }
 
-/// What a fetch did.
+/// The result of a fetch.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Fetched {
     /// The files that were downloaded.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::super::body::ImageDigest;
 use super::super::outgoing::{AddressRefused, FileRefused};
 
-/// Why an image was not imported.
+/// The reason why an image was not imported.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ImportError {
     /// The location is neither a path nor a URL.
@@ -34,9 +34,9 @@ pub enum ImportError {
     /// The registry of the controller does not have the image, or cannot give it.
     #[error("import maintenance image: {name}: {reason}")]
     Own {
-        /// The image.
+        /// The name of the image, as `oci:REPOSITORY:TAG`.
         name: String,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// The policy refuses the address of the web server, or of a redirect.
@@ -53,7 +53,7 @@ pub enum ImportError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why it is refused.
+        /// The reason of the refusal.
         #[source]
         source: FileRefused,
     },
@@ -105,7 +105,7 @@ pub enum ImportError {
         #[source]
         source: Arc<FetchFailure>,
     },
-    /// The import exceeded its deadline.
+    /// The import was not complete at its deadline.
     #[error(
         "import maintenance image: not complete after {hours} hours; copy the file to a faster source and import it again"
     )]
@@ -150,7 +150,7 @@ impl ImportError {
     }
 }
 
-/// Why one attempt to fetch an image failed.
+/// The reason why one attempt to fetch an image failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchFailure {
     /// The connection failed, the protocol was violated or a timeout passed.
@@ -172,7 +172,7 @@ pub enum FetchFailure {
     },
 }
 
-/// Why the library or one of its images cannot be used.
+/// The reason why the library or one of its images cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LibraryError {
     /// The directory of the library cannot be used.
@@ -194,13 +194,13 @@ pub enum LibraryError {
     /// The trusted certificates cannot be parsed.
     #[error("open image library: read the trusted certificates: {reason}; give PEM certificates")]
     Certificates {
-        /// What is wrong with the certificates.
+        /// The problem of the certificates.
         reason: String,
     },
     /// The library has no image with this digest.
     #[error("open maintenance image: {digest} is not in the library; import it again")]
     Missing {
-        /// The image.
+        /// The digest of the missing image.
         digest: ImageDigest,
     },
     /// The content of the file does not have the digest in its name.
@@ -216,7 +216,7 @@ pub enum LibraryError {
     /// The file cannot be read.
     #[error("open maintenance image: read {digest}; check the disk and the permissions of the image library")]
     Read {
-        /// The image.
+        /// The digest of the image.
         digest: ImageDigest,
         /// The error of the operating system.
         #[source]

@@ -125,7 +125,7 @@ struct Transfer<'a> {
     tag: Option<HeaderValue>,
 }
 
-/// Why an attempt ended.
+/// The end of an attempt.
 enum AttemptEnd {
     /// The writer has all bytes, or it stopped early and returns the error.
     Complete,

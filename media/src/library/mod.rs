@@ -66,7 +66,7 @@ pub struct LibraryOptions {
     pub tls: rustls::ClientConfig,
     /// The maximum size of an image in bytes.
     pub max_image_bytes: u64,
-    /// What may be imported.
+    /// The sources from which images may be imported.
     pub sources: SourcePolicy,
 }
 
@@ -104,7 +104,7 @@ pub struct ImportedImage {
 pub struct MaintenanceImage {
     /// The bytes of the image.
     pub body: ImageBody,
-    /// The byte ranges of its El Torito images.
+    /// The byte ranges of the El Torito images of the image.
     pub boot: BootExtents,
 }
 

@@ -62,7 +62,7 @@ impl fmt::Display for OwnName {
     }
 }
 
-/// What identified the content of a source when it was imported.
+/// The validator of a source: what identified its content when it was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Validator {
     File { len: u64, modified: SystemTime },

@@ -5,13 +5,13 @@ use thiserror::Error;
 use super::hash::{AuditHead, KnownHead};
 use super::{AuditEntry, PRUNED, anchor_target};
 
-/// Why a log is not the one that was recorded. Each fault names the first entry that shows it.
+/// A fault of a log: it is not the one that was recorded. Each fault names the first entry that shows it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ChainFault {
     /// The content of an entry does not have its hash.
     #[error("entry {seq} was changed: its content does not have its hash")]
     Changed {
-        /// The entry.
+        /// The number of the changed entry.
         seq: u64,
     },
     /// Entries are missing.
@@ -21,13 +21,13 @@ pub enum ChainFault {
     Missing {
         /// The first missing entry.
         first: u64,
-        /// The entry in its place.
+        /// The number of the entry that is in the place of the missing one.
         next: u64,
     },
     /// An entry is not in its place.
     #[error("entry {seq} follows entry {after}: it was inserted or the entries were reordered")]
     OutOfOrder {
-        /// The entry.
+        /// The number of the entry.
         seq: u64,
         /// The entry before.
         after: u64,
@@ -39,7 +39,7 @@ pub enum ChainFault {
         seq - 1
     )]
     Unlinked {
-        /// The entry.
+        /// The number of the entry.
         seq: u64,
     },
     /// No entry records the pruning that the anchor claims.
@@ -55,15 +55,15 @@ pub enum ChainFault {
     Truncated {
         /// The entry that was there.
         seq: u64,
-        /// The last entry.
+        /// The number of the last entry.
         last: u64,
     },
-    /// An entry has another hash than it had.
+    /// An entry has another hash than the one that was kept elsewhere.
     #[error(
         "entry {seq} has another hash than the one that was kept: the log was rewritten, or it is another log"
     )]
     Rewritten {
-        /// The entry.
+        /// The number of the entry.
         seq: u64,
     },
     /// No entry has the hash that was kept.
@@ -74,17 +74,17 @@ pub enum ChainFault {
     /// The entry that was kept was pruned.
     #[error("entry {seq} was pruned, so the head that was kept cannot be compared; use a newer one")]
     Pruned {
-        /// The entry.
+        /// The number of the pruned entry.
         seq: u64,
     },
 }
 
-/// What a complete log contains.
+/// The summary of a complete log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainSummary {
     /// The number of entries.
     pub entries: u64,
-    /// What the first entry follows: the genesis, or the last pruned entry.
+    /// The predecessor of the first entry: the genesis, or the last pruned entry.
     pub anchor: AuditHead,
     /// The newest entry; the anchor when there is none.
     pub head: AuditHead,
@@ -98,12 +98,12 @@ pub struct ChainCheck {
     entries: u64,
     /// Whether an entry records the anchor.
     recorded: bool,
-    /// The head that was kept elsewhere, until its entry was found.
+    /// The head that was kept elsewhere; `None` when it is not given or its entry was found.
     known: Option<KnownHead>,
 }
 
 impl ChainCheck {
-    /// A check of the entries that follow `anchor`. With `known`, its entry must be among them, or be the anchor.
+    /// Begins a check of the entries that follow `anchor`. The entry of `known` must be among them, or be the anchor.
     pub fn new(anchor: AuditHead, known: Option<KnownHead>) -> Self {
         let known =
             known.filter(|known| known.hash != anchor.hash || known.seq.is_some_and(|seq| seq != anchor.seq));

@@ -15,7 +15,7 @@ use crate::time::Time;
 /// The longest text of an entry in characters; a longer one is cut.
 pub const MAX_AUDIT_TEXT: usize = 256;
 
-/// What an actor is.
+/// The kind of an actor.
 #[derive(
     Clone,
     Copy,
@@ -63,10 +63,10 @@ impl ActorKind {
     }
 }
 
-/// Who did it.
+/// The actor of an audit entry: who made a request or ran a command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuditActor {
-    /// What the actor is.
+    /// The kind of the actor.
     pub kind: ActorKind,
     /// The name of the user or token, or the `sub` of a JWT; empty for an unknown caller.
     pub name: String,
@@ -80,7 +80,7 @@ impl AuditActor {
         Self { kind, name: bounded(name), id: String::new() }
     }
 
-    /// Sets the id.
+    /// Sets the id of the token or job.
     #[must_use]
     pub fn with_id(mut self, id: &str) -> Self {
         self.id = bounded(id);
@@ -94,24 +94,24 @@ impl AuditActor {
     }
 }
 
-/// An entry to be recorded. The store gives it its number and its place in the chain.
+/// An entry to be recorded. The store gives the entry its number and its place in the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAuditEntry {
     /// When the request or command began.
     pub time: Time,
-    /// Who did it.
+    /// The actor who made the request or ran the command.
     pub actor: AuditActor,
     /// The address of the client; `local` for the machine of the controller.
     pub source: String,
-    /// What was done: a stable dotted name.
+    /// The action: a stable dotted name, such as `user.create`.
     pub action: &'static str,
-    /// To what, such as `server/SERIAL`; empty when the action has no target.
+    /// The object of the action, such as `server/SERIAL`; empty when the action has no target.
     pub target: String,
     /// `ok`, or the stable code of the error.
     pub result: String,
     /// The id of the request; empty outside of requests.
     pub request_id: String,
-    /// For how many attempts the entry stands: 1, or the number of refused attempts that it sums.
+    /// The number of attempts for which the entry stands: 1, or the number of refused attempts that it sums.
     pub count: u64,
 }
 
@@ -188,7 +188,7 @@ pub struct AuditEntry {
     pub seq: u64,
     /// When the request or command began.
     pub time: Time,
-    /// What the actor is.
+    /// The kind of the actor.
     pub actor_kind: ActorKind,
     /// The name of the actor.
     pub actor: String,
@@ -196,15 +196,15 @@ pub struct AuditEntry {
     pub actor_id: String,
     /// The address of the client, or `local`.
     pub source: String,
-    /// What was done.
+    /// The action, such as `user.create`.
     pub action: String,
-    /// To what.
+    /// The object of the action, such as `server/SERIAL`.
     pub target: String,
     /// `ok`, or the stable code of the error.
     pub result: String,
     /// The id of the request.
     pub request_id: String,
-    /// For how many attempts the entry stands.
+    /// The number of attempts for which the entry stands.
     pub count: u64,
     /// The hash of the entry before.
     pub previous: AuditHash,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What the first entry of every log follows. It names the version of the canonical form.
+/// The text whose hash is the predecessor of the first entry of every log. It names the version of the canonical form.
 const GENESIS: &str = "shoal audit log, version 1";
 
 /// A SHA-256, in hexadecimal digits as text.
@@ -58,12 +58,12 @@ impl From<AuditHash> for String {
 pub struct AuditHead {
     /// The number of the entry; zero before the first one.
     pub seq: u64,
-    /// Its hash.
+    /// The hash of the entry.
     pub hash: AuditHash,
 }
 
 impl AuditHead {
-    /// What the first entry follows.
+    /// The predecessor of the first entry: number 0 and the hash of a constant text.
     pub fn genesis() -> Self {
         Self { seq: 0, hash: AuditHash::of(GENESIS) }
     }
@@ -90,7 +90,7 @@ impl FromStr for AuditHead {
 pub struct KnownHead {
     /// The number of the entry, if it was kept.
     pub seq: Option<u64>,
-    /// Its hash.
+    /// The hash of the entry.
     pub hash: AuditHash,
 }
 

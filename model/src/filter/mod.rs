@@ -41,7 +41,7 @@ pub const MAX_VALUES: usize = 32;
 /// The value of the key `failure`.
 const OPEN_FAILURE: &str = "open";
 
-/// What a list shows. It decides which keys a filter may have.
+/// The rows that a list shows, which decide the keys that a filter may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Jobs.
@@ -123,14 +123,14 @@ pub struct LabelTest {
     pub value: Option<String>,
 }
 
-/// What one term tests. A list of values holds when one of them does.
+/// The test of one term. A list of values holds when one of them does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
     /// The condition of the job; of a server, of one of its jobs that have not ended.
     Condition(Vec<Condition>),
     /// The public state of the job.
     Status(Vec<JobStatus>),
-    /// How the job ended, or will end after its cleanup.
+    /// The outcome of the job, or its outcome after the cleanup that still runs.
     Outcome(Vec<Outcome>),
     /// The job failed within the last day, and no newer job of its server exists: it needs a person.
     OpenFailure,

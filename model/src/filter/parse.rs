@@ -1,4 +1,4 @@
-//! From the text of a filter to its terms. Every error names the place of the term and what is meant.
+//! The parser of filters: from a text to its terms. Every error names the place of the term and what is meant.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const SHOWN_CHARS: usize = 64;
 /// The maximum of errors of one filter.
 const MAX_ERRORS: usize = 8;
 
-/// Why a term of a filter was refused.
+/// The reason why a term of a filter was refused, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct FilterError {
     /// The number of characters of the filter before the refused term.
@@ -25,7 +25,7 @@ pub struct FilterError {
     pub term: String,
     /// Whether a key or name is not known, as opposed to a value that cannot be read.
     pub unknown: bool,
-    /// What is wrong, what is possible, and what was probably meant.
+    /// The problem, the possible values, and the one that was probably meant.
     pub message: String,
 }
 
@@ -45,7 +45,7 @@ impl FilterError {
     }
 }
 
-/// What is wrong with a term, without its place.
+/// The reason why a term was refused, without its place.
 struct Refusal {
     unknown: bool,
     message: String,

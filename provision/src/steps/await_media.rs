@@ -87,8 +87,8 @@ pub(super) async fn confirm(
     waiting.with_output(json!(past))
 }
 
-/// Looks whether the power state ends a wait without a report. Returns the report of the step if it does, otherwise the events of
-/// the look. One look is not enough: the BMC may show an older state, and firmware may restart the host in its self-test.
+/// Reads whether the power state ends a wait without a report. Returns the report of the step if it does, otherwise the events of
+/// the read. One read is not enough: the BMC may show an older state, and firmware may restart the host in its self-test.
 pub(super) async fn by_power(
     services: &Arc<Services>,
     context: &StepContext,
@@ -147,13 +147,13 @@ fn powered_off(before: &str) -> Failure {
     )
 }
 
-/// How a machine boots, as far as the reads of its media show it.
+/// The way in which a machine boots, as far as the reads of its media show it.
 enum Boots {
-    /// Its media were read since the power-on.
+    /// The machine boots from its media, which were read since the power-on.
     FromMedium,
-    /// They were not, and the BMC has read so much of them before that it may boot the machine from a copy.
+    /// The machine may boot from a copy of its media, of which the BMC has read much before the power-on and nothing since.
     FromCopy,
-    /// Nothing shows that it has booted, or it cannot be known.
+    /// Nothing shows that the machine has booted, or it cannot be known.
     Unseen,
 }
 

@@ -27,9 +27,9 @@ const STEP: &StepName = names::AWAIT_REPORT;
 const OBSERVE_EVERY: Duration = Duration::from_secs(600);
 /// The longest pause. Each look takes the place of a worker from a job that has not started.
 const OBSERVE_AT_MOST: Duration = Duration::from_secs(3600);
-/// The time between the last look and the end of the wait: its failure says how the host was found.
+/// The time between the last observation and the end of the wait, whose failure then says how the host was found.
 const LAST_LOOK: Duration = Duration::from_secs(30);
-/// How long one look may take. A BMC that is slower is looked at later.
+/// The longest time of one observation. A BMC that is slower is observed later.
 const OBSERVE_WITHIN: Duration = Duration::from_secs(15);
 
 /// The step that waits for the installation report.
@@ -186,7 +186,7 @@ impl AwaitReport {
         })
     }
 
-    /// Looks at the machine. What has changed since the last look becomes an event, and nothing else follows.
+    /// Observes the machine. Each change since the last observation becomes an event, and nothing else follows.
     async fn observe(
         &self,
         context: &StepContext,

@@ -27,26 +27,26 @@ use model::{NewEvent, StepInstance, StepName, Time};
 
 /// Timeout of one observation. A timeout only becomes an event: a BMC that hangs must not fail the step.
 pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Delay until the next look at a machine that is in its self-test, or whose BMC does not respond.
+/// The delay until the next observation of a machine that is in its self-test, or whose BMC does not respond.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// The result of a look.
 enum Look {
     /// No second way is tried.
     Over,
-    /// It cannot be decided yet.
+    /// The decision is not possible yet.
     Later,
     /// A second way is tried.
     SecondWay(Box<SecondWay>),
 }
 
-/// What a step does after [`look_if_due`].
+/// The next action of a step after [`look_if_due`].
 pub(super) enum Looked {
-    /// It waits; the BMC was not read.
+    /// The step waits; the BMC was not read.
     NotDue,
-    /// It waits; the BMC was read.
+    /// The step waits; the BMC was read.
     Done,
-    /// It ends with this report, which plans the second way.
+    /// The step ends with this report, which plans the second way.
     SecondWay(Box<StepReport>),
 }
 
@@ -77,7 +77,7 @@ pub(super) fn due(context: &StepContext, past: &BootLook, limit: WaitLimit) -> O
     (!time.is_zero() && at.max(context.now()).plus(time) < ends).then_some(at)
 }
 
-/// Looks at the machine if that is due, and records the result in `past`.
+/// Observes the machine if that is due, and records the result in `past`.
 pub(super) async fn look_if_due(
     services: &Services,
     context: &StepContext,

@@ -9,7 +9,7 @@ use bmc::power::power_on_permit;
 use engine::{StepContext, StepReport};
 use model::Effect;
 
-/// How long the host still counts as powering on, if the job holds a permit.
+/// The time for which the host still counts as powering on, if the job holds a permit.
 pub(super) fn time_left(services: &Services, context: &StepContext) -> Option<Duration> {
     let limits = &services.settings.limits;
     if limits.power_ons.is_none() || !context.has_permit(&power_on_permit()) {

@@ -20,7 +20,9 @@ use super::super::second_way;
 use super::mount::SlotImage;
 use super::names;
 use bmc::power::{PowerRequest, Reinserted};
-use bmc::{ConnectedBmc, boot, from_redfish, lease_lost, output_of, wait_for_bmc, waits};
+use bmc::{
+    ConnectedBmc, boot, from_redfish, from_redfish_change, lease_lost, output_of, wait_for_bmc, waits,
+};
 use engine::{StepContext, StepError};
 use model::{NewEvent, StepName};
 
@@ -140,7 +142,7 @@ async fn insert(
                         if !error.maybe_applied() {
                             request.reinserted.remove(&slot.uri);
                         }
-                        return Err(from_redfish(step, &error));
+                        return Err(from_redfish_change(step, &error).with_output(json!(request)));
                     }
                 }
             }

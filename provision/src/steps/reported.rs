@@ -1,4 +1,4 @@
-//! What follows from an installation report, and from an observation that failed; for both waits for a report.
+//! The effects of an installation report, and of an observation that failed; for both waits for a report.
 
 use std::time::Duration;
 

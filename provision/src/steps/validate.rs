@@ -31,7 +31,7 @@ step!(
 );
 
 /// The policy of `validate`. Waiting for an import counts towards the budget, which must leave time for a retry.
-fn import_policy(_site: &Services) -> StepPolicy {
+fn import_policy(_services: &Services) -> StepPolicy {
     StepPolicy { budget: IMPORT_TIMEOUT * 2, ..StepPolicy::default() }
 }
 

@@ -54,3 +54,31 @@ async fn the_shutdown_is_sent_again_even_if_the_bmc_does_not_respond_at_first() 
     ends_with_a_shutdown(&bench, id).await;
     assert!(bench.sim_bmc.faults().is_empty(), "{:?}", bench.sim_bmc.faults());
 }
+
+/// Regression: a host in its self-test was forced off at the first refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_that_the_bmc_refuses_for_now_is_requested_again_until_the_grace_is_over() {
+    let conflict = (409, "Base.1.8.ActionParameterValueConflict");
+    let busy = (503, "Base.1.8.ServiceTemporarilyUnavailable");
+    for ((status, id), refusals, is_forced) in
+        [(conflict, Some(2), false), (conflict, None, true), (busy, Some(2), false), (busy, None, true)]
+    {
+        let bench = Bench::new(|_| {}).await;
+        let refusal = FaultEffect::Status {
+            status,
+            message_id: id.to_owned(),
+            message: "The host is in its self-test.".to_owned(),
+        };
+        let fault = Fault::always(FaultTrigger::ResetTo(ResetType::GracefulShutdown), refusal);
+        bench.sim_bmc.inject(refusals.map_or(fault.clone(), |times| fault.times(times)));
+        let engine = bench.plain_engine("one");
+        let id = bench.order(&engine).await;
+        let run = bench.run_to_end(&engine, id).await;
+        let story = bench.events(id).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{story:#?}");
+        let changes = bench.changes();
+        let reset = |kind| changes.contains(&StateChange::Reset(kind));
+        let seen = (reset(ResetType::GracefulShutdown), reset(ResetType::ForceOff));
+        assert_eq!(seen, (!is_forced, is_forced), "{id} {refusals:?}: {story:#?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Slots that refuse: the way through all slot plans ends, and what the job tells about it; and whether the machine booted.
+//! Slots that refuse: the way through all slot plans, and the events of the job about it; and whether the machine booted.
 
 use http::Method;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, SlotConfig};

@@ -16,9 +16,9 @@ const STUCK: Duration = Duration::from_secs(30);
 /// Maximum number of attempts to pause the worker at the wanted request.
 const TRIES: usize = 10;
 
-/// What a zombie did after it continued: the requests it sent, and whether the database changed.
+/// The actions of a zombie after it continued: the requests it sent, and whether the database changed.
 struct ZombieResult {
-    /// The number of the request at which it was paused.
+    /// The number of the request at which the zombie was paused.
     at: u64,
     sent: Vec<String>,
     mutated: bool,

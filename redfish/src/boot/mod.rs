@@ -32,7 +32,7 @@ use crate::exchange::BmcResponse;
 use crate::json::{self, Resource};
 use crate::profile::{BootBody, BootResource, IfMatch};
 
-/// The resource to which the override is written, and the override it shows.
+/// The resource to which the override is written, and the override that the resource shows.
 struct OverrideResource {
     resource: Resource,
     shown: BootOverride,

@@ -85,11 +85,11 @@ impl fmt::Display for BootTarget {
 )]
 #[strum(ascii_case_insensitive)]
 pub enum BootEnabled {
-    /// No override.
+    /// The override is not set.
     Disabled,
-    /// For the next boot.
+    /// The override is for the next boot.
     Once,
-    /// For every boot.
+    /// The override is for every boot.
     Continuous,
 }
 
@@ -133,11 +133,11 @@ pub struct BootOverride {
     pub target: Option<BootTarget>,
     /// Whether the override is set, and for one boot or every boot.
     pub enabled: Option<BootEnabled>,
-    /// UEFI or BIOS.
+    /// The mode of the boot: UEFI or BIOS.
     pub mode: Option<BootMode>,
-    /// Targets the BMC lists; empty if it lists none.
+    /// The targets that the BMC lists; empty if it lists none.
     pub allowed_targets: Vec<BootTarget>,
-    /// Values of `enabled` the BMC lists; empty if it lists none.
+    /// The values of `enabled` that the BMC lists; empty if it lists none.
     pub allowed_enabled: Vec<BootEnabled>,
 }
 

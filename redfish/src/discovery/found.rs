@@ -1,4 +1,4 @@
-//! What a discovery finds: the host, its manager and its slots, as data.
+//! The result of a discovery: the host, its manager and its slots, as data.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ impl SystemSelector {
     }
 }
 
-/// Result of a discovery: the host, its manager, its slots and the profile.
+/// The result of a discovery: the host, its manager, its slots and the profile.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Discovery {
     /// The properties by which the profile is chosen.
@@ -35,9 +35,9 @@ pub struct Discovery {
     pub redfish_version: Option<String>,
     /// The host.
     pub system: SystemInfo,
-    /// Its manager.
+    /// The manager of the host, if the BMC shows one.
     pub manager: Option<ManagerInfo>,
-    /// Its virtual media slots, in the BMC's order.
+    /// The virtual media slots of the host, in the BMC's order.
     pub slots: Vec<Slot>,
     /// Name of the profile in force.
     #[serde(default)]
@@ -45,7 +45,7 @@ pub struct Discovery {
     /// The collection of the slots.
     #[serde(default)]
     pub media_collection: Option<String>,
-    /// Target of the action that must be sent before slots accept images; discovery does not send it.
+    /// The target of the action that must be sent before slots accept images; discovery does not send it.
     #[serde(default)]
     pub media_prepare: Option<String>,
     /// The attribute of the manager that keeps inserted media from the host, if one does.
@@ -61,11 +61,11 @@ pub struct Discovery {
 pub struct SystemInfo {
     /// Path of the system.
     pub uri: String,
-    /// `Id`.
+    /// The `Id` of the system.
     pub id: String,
-    /// `Manufacturer`.
+    /// The `Manufacturer` of the system.
     pub manufacturer: Option<String>,
-    /// `Model`.
+    /// The `Model` of the system.
     pub model: Option<String>,
     /// `SerialNumber`, else that of its chassis; placeholders like `To be filled by O.E.M.` count as none.
     pub serial: Option<String>,
@@ -74,9 +74,9 @@ pub struct SystemInfo {
     /// The service tag of this machine: `SKU` where the profile says so (`sku_is_serial`).
     #[serde(default)]
     pub service_tag: Option<String>,
-    /// `UUID`.
+    /// The `UUID` of the system.
     pub uuid: Option<String>,
-    /// `BiosVersion`.
+    /// The `BiosVersion` of the system.
     pub bios_version: Option<FirmwareVersion>,
     /// `PowerState` at the time of discovery.
     pub power_state: PowerState,
@@ -93,7 +93,7 @@ pub struct SystemInfo {
 pub struct ResetAction {
     /// The path for the POST.
     pub target: String,
-    /// Known types the BMC lists at the action; empty if it lists none there.
+    /// The known types that the BMC lists at the action; empty if it lists none there.
     pub allowed: Vec<ResetType>,
     /// Path of the resource that lists the types, if the action has none. It is read when a type is refused.
     #[serde(default)]
@@ -112,13 +112,13 @@ impl ResetAction {
 pub struct ManagerInfo {
     /// Path of the manager.
     pub uri: String,
-    /// `Model`.
+    /// The `Model` of the manager.
     pub model: Option<String>,
     /// `FirmwareVersion`.
     pub firmware: Option<FirmwareVersion>,
-    /// `DateTime`, as the BMC shows it.
+    /// The `DateTime` of the manager, as the BMC shows it.
     pub date_time: Option<String>,
-    /// Path of its attributes, if it links to them.
+    /// The path of the attributes of the manager, if the manager links to them.
     #[serde(default)]
     pub attributes: Option<String>,
 }

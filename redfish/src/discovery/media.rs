@@ -1,4 +1,4 @@
-//! Finds the slots of a host: their collection, those that may be used, and what must be enabled first.
+//! Finds the slots of a host: their collection, the usable ones, and the feature that must be enabled first.
 
 use super::{ManagerInfo, OPERATION, is_absent};
 use crate::collection::Member;

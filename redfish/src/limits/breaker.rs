@@ -44,7 +44,7 @@ struct State {
     probing: bool,
 }
 
-/// A request that may be sent; its result is reported with [`ProbeRequest::responded`] or [`ProbeRequest::failed`].
+/// The right to send one request; the sender reports the result with [`ProbeRequest::responded`] or [`ProbeRequest::failed`].
 pub(super) struct ProbeRequest<'a> {
     breaker: &'a Breaker,
     half_open: bool,

@@ -34,7 +34,7 @@ use crate::transport::{TransportError, TransportErrorKind};
 const IN_FLIGHT: usize = 2;
 /// Maximum number of rejected logins within [`REJECTION_WINDOW`]. Three lock the account on some BMCs.
 const MAX_REJECTIONS: usize = 2;
-/// How long a rejected login counts; about the time for which such BMCs lock the account.
+/// The time for which a rejected login counts; about the time for which such BMCs lock the account.
 const REJECTION_WINDOW: Duration = Duration::from_secs(600);
 
 /// Settings of the limits of one BMC.
@@ -46,7 +46,7 @@ pub struct LimitOptions {
     pub burst: u32,
     /// Transport failures in a row that open the circuit; 0 never opens it.
     pub breaker_failures: u32,
-    /// How long the circuit stays open before one probe request is sent.
+    /// The time for which the circuit stays open before one probe request is sent.
     pub breaker_open_time: Duration,
 }
 

@@ -75,13 +75,13 @@ pub enum InsertVia {
 pub struct Slot {
     /// Path of the slot.
     pub uri: String,
-    /// `Id`.
+    /// The `Id` of the slot.
     pub id: String,
-    /// `Name`.
+    /// The `Name` of the slot.
     pub name: String,
-    /// `MediaTypes`.
+    /// The `MediaTypes` of the slot.
     pub media_types: Vec<String>,
-    /// `Inserted`.
+    /// Whether the slot holds an image, `Inserted`.
     pub inserted: Option<bool>,
     /// `Image`; current state, which is not stored.
     #[serde(skip)]
@@ -89,13 +89,13 @@ pub struct Slot {
     /// `ImageName`; current state, which is not stored.
     #[serde(skip)]
     pub image_name: Option<String>,
-    /// `ConnectedVia`.
+    /// The `ConnectedVia` of the slot.
     pub connected_via: Option<String>,
-    /// How an image is inserted.
+    /// The way to insert an image.
     pub insert: InsertVia,
     /// The target of the eject action; some BMCs list it only while the slot holds an image.
     pub eject: Option<String>,
-    /// Values of `TransferProtocolType` the BMC lists, in upper case; empty if it lists none.
+    /// The values of `TransferProtocolType` that the BMC lists, in upper case; empty if it lists none.
     pub transfer_protocols: Vec<String>,
 }
 

@@ -57,7 +57,7 @@ pub struct Row {
     pub flag: String,
     /// Value of the flag.
     pub value: Value,
-    /// Where the value is known from.
+    /// The source from which the value is known.
     pub source: String,
     /// Whether it was seen on hardware or in a capture of it, or is in the vendor's documents or code, or in the code of
     /// another Redfish client.

@@ -72,7 +72,7 @@ macro_rules! flags {
 }
 
 flags! {
-    /// How requests authenticate.
+    /// The authentication of requests.
     session "session": Auth [Auth] = Auth::Auto;
     /// The member `Oem` in the body of a login.
     login_oem "login_oem": Map<String, Value> [Map<String, Value>] = Map::new();
@@ -99,11 +99,11 @@ flags! {
     sku_is_serial "sku_is_serial": bool [bool] = false;
     /// Whether collections are read together with their members (`$expand`).
     expand "expand": Expand [Expand] = Expand::Auto;
-    /// Which virtual media collection is read first.
+    /// The virtual media collection that is read first.
     vm_path "vm_path": MediaCollection [MediaCollection] = MediaCollection::System;
-    /// How images are inserted into slots.
+    /// The way to insert images into slots.
     vm_method "vm_method": MediaMethod [MediaMethod] = MediaMethod::Auto;
-    /// What must be enabled before slots accept images.
+    /// The feature that must be enabled before slots accept images.
     vm_pre "vm_pre": MediaPrepare [MediaPrepare] = MediaPrepare::Nothing;
     /// Attribute of the manager whose value `Detached` keeps inserted media from the host; empty when there is none.
     attach_attribute "attach_attribute": String [String] = String::new();
@@ -121,14 +121,14 @@ flags! {
     url_suffix_cd "url_suffix_cd": String [String] = "iso".to_owned();
     /// Suffix of the file name in the URL for a USB or floppy slot.
     url_suffix_usb "url_suffix_usb": String [String] = "img".to_owned();
-    /// How the next boot is set to the media.
+    /// The way to set the next boot to the media.
     boot_via "boot_via": BootVia [BootVia] = BootVia::Override;
     /// Time after a power-on within which a host that boots from the media reads them; then the caller tries another way to
     /// boot once. 0: never.
     boot_read_within "boot_read_within_s": Duration [Seconds] = Duration::from_secs(600);
     /// Boot targets for a virtual CD, in order of preference.
     boot_targets "boot_targets": Vec<BootTarget> [Vec<BootTarget>] = vec![BootTarget::Cd, BootTarget::UsbCd];
-    /// Which properties the PATCH of a boot override contains.
+    /// The properties that the PATCH of a boot override contains.
     boot_body "boot_body": BootBody [BootBody] = BootBody::EnabledAlways;
     /// The mode in which a one-time boot is set.
     boot_mode "boot_mode": BootModeRule [BootModeRule] = BootModeRule::Auto;
@@ -138,29 +138,29 @@ flags! {
     no_hdd_override "no_hdd_override": bool [bool] = false;
     /// The value of `If-Match` in a PATCH.
     if_match "if_match": IfMatch [IfMatch] = IfMatch::ETag;
-    /// How a host is restarted.
+    /// The way to restart a host.
     restart "restart": RestartWay [RestartWay] = RestartWay::OffOn;
     /// Ways in which firmware images reach the BMC, in order of preference; a way that is not listed is not used.
     update_ways "update_ways": Vec<UpdateWay> [Vec<UpdateWay>] = vec![UpdateWay::Multipart, UpdateWay::Push, UpdateWay::Simple];
     /// The body of an upload to `HttpPushUri`.
     update_push_body "update_push_body": PushBody [PushBody] = PushBody::Raw;
-    /// When `SimpleUpdate` has `TransferProtocol`: always, when the BMC lists protocols, never.
+    /// The condition under which `SimpleUpdate` has `TransferProtocol`: always, when the BMC lists protocols, never.
     update_protocol "update_protocol": Include [Include] = Include::WhenAsked;
-    /// How `SimpleUpdate` names the image.
+    /// The form in which `SimpleUpdate` names the image.
     update_uri "update_uri": ImageUri [ImageUri] = ImageUri::Url;
-    /// When `Targets` are part of an update: also when there are none, when the caller names some, never.
+    /// The condition under which `Targets` are part of an update: also when there are none, when the caller names some, never.
     update_targets "update_targets": Include [Include] = Include::WhenAsked;
     /// The apply time that is sent when the caller asks for none.
     update_apply_time "update_apply_time": ApplyTimeRule [ApplyTimeRule] = ApplyTimeRule::Unset;
     /// Members of the part `OemParameters` of a multipart upload; without members the part is left out.
     update_oem_parameters "update_oem_parameters": Map<String, Value> [Map<String, Value>] = Map::new();
-    /// Where the progress of an update is shown.
+    /// The place that shows the progress of an update.
     update_state_at "update_state_at": UpdateStateAt [UpdateStateAt] = UpdateStateAt::Task;
     /// Whether the host must be powered off before an update of its BIOS; the caller switches it off.
     update_bios_host_off "update_bios_host_off": bool [bool] = false;
     /// Maximum duration of an update after it was accepted; the caller decides by the version then. Four hours at most: some BMCs update
     /// a whole tray at once.
     update_timeout "update_timeout_s": Duration [Seconds<14_400>] = Duration::from_secs(3600);
-    /// Why this BMC cannot be used, with the next action; empty when it can be used.
+    /// The reason why this BMC cannot be used, with the next action; empty when it can be used.
     unsupported "unsupported": String [String] = String::new();
 }

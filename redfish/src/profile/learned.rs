@@ -85,7 +85,7 @@ impl InsertMember {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Learned {
-    /// Firmware version of the manager from which it was learned.
+    /// The firmware version of the manager from which the behaviour was learned.
     pub firmware_version: Option<FirmwareVersion>,
     /// Members of an insert the BMC demanded.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -93,10 +93,10 @@ pub struct Learned {
     /// Members of an insert the BMC refused.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub refuses: BTreeSet<InsertMember>,
-    /// Paths of slots that accept no image although they show a way to insert one.
+    /// The paths of slots that accept no image although they show a way to insert one.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub refusing_slots: BTreeSet<String>,
-    /// The BMC has no sessions although it links to them.
+    /// Whether the BMC has no sessions although it links to them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub basic_only: bool,
     /// The BMC accepts only `If-Match: *`.

@@ -6,10 +6,10 @@ use super::flags::{FLAGS, Flags};
 use super::values::InsertFields;
 use crate::profile::Include;
 
-/// Why an override is not valid.
+/// The reason why an override is not valid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OverrideError {
-    /// There is no such flag.
+    /// No flag has the name.
     #[error("there is no flag {flag:?}; {}", suggestion(.nearest))]
     Unknown {
         /// The unknown name.

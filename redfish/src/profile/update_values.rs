@@ -22,7 +22,7 @@ impl UpdateWay {
     }
 }
 
-/// How `SimpleUpdate` names the image.
+/// The form in which `SimpleUpdate` names the image.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageUri {
@@ -50,20 +50,20 @@ pub enum PushBody {
 pub enum ApplyTimeRule {
     /// None is sent: the BMC decides.
     Unset,
-    /// `Immediate`, if the BMC lists it or lists none.
+    /// The apply time `Immediate`, if the BMC lists it or lists none.
     Immediate,
-    /// `OnReset`, if the BMC lists it or lists none.
+    /// The apply time `OnReset`, if the BMC lists it or lists none.
     OnReset,
     /// `OnStartUpdateRequest`: the upload is checked first, then a second request starts the update.
     OnStartUpdateRequest,
 }
 
-/// Where a BMC shows the progress of an update.
+/// The place in which a BMC shows the progress of an update.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateStateAt {
-    /// In a task.
+    /// A task shows the progress.
     Task,
-    /// In an OEM object of the update service, with `State`; there is no task.
+    /// An OEM object of the update service shows the progress in `State`; there is no task.
     Service,
 }

@@ -37,7 +37,7 @@ impl<const MAX: u64> Set<Duration> for Seconds<MAX> {
     }
 }
 
-/// How requests authenticate.
+/// The authentication of requests.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Auth {
@@ -51,19 +51,19 @@ pub enum Auth {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Expand {
-    /// If the service root offers it.
+    /// Collections are read with their members if the service root offers it.
     Auto,
-    /// Never, although the service root may offer it.
+    /// Collections are never read with their members, although the service root may offer it.
     Never,
 }
 
-/// Where the virtual media collection is read first; the other one is the fallback.
+/// The virtual media collection that is read first; the other one is the fallback.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum MediaCollection {
-    /// Under the System (newer; where both exist, this one shows all slots).
+    /// The collection under the System (newer; where both exist, this one shows all slots).
     System,
-    /// Under the Manager.
+    /// The collection under the Manager.
     Manager,
 }
 
@@ -71,27 +71,27 @@ pub enum MediaCollection {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum MediaMethod {
-    /// By the action if the slot has one, else by PATCH.
+    /// The action inserts images if the slot has one, else a PATCH.
     Auto,
-    /// By the action; a slot without it accepts no image.
+    /// The action inserts images; a slot without it accepts no image.
     Action,
-    /// By PATCH of the slot, even if it has an action.
+    /// A PATCH of the slot inserts images, even if the slot has an action.
     Patch,
-    /// By the OEM resource `IsoConfig`: PATCH of host and path, then its Mount action.
+    /// The OEM resource `IsoConfig` inserts images: PATCH of host and path, then its Mount action.
     #[serde(rename = "oem:iso_config")]
     IsoConfigAction,
-    /// By the OEM action `VmmControl`.
+    /// The OEM action `VmmControl` inserts images.
     #[serde(rename = "oem:vmm_control")]
     VmmControlAction,
-    /// By the OEM actions `InsertVirtualMedia` and `EjectVirtualMedia`.
+    /// The OEM actions `InsertVirtualMedia` and `EjectVirtualMedia` insert and eject images.
     #[serde(rename = "oem:insert_virtual_media")]
     InsertVirtualMediaAction,
 }
 
-/// What must be enabled before slots accept images.
+/// The feature that must be enabled before slots accept images.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 pub enum MediaPrepare {
-    /// Nothing.
+    /// Slots accept images at once.
     #[serde(rename = "none")]
     Nothing,
     /// Remote media, by the OEM action `EnableRMedia`; the BMC shows no slots before.
@@ -99,15 +99,15 @@ pub enum MediaPrepare {
     EnableRemoteMedia,
 }
 
-/// When a member is part of an insert.
+/// The condition under which a member is part of a request.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Include {
-    /// In every body.
+    /// Every body contains the member.
     Always,
-    /// After the BMC has demanded it.
+    /// A body contains the member after the BMC has demanded it.
     WhenAsked,
-    /// In no body.
+    /// No body contains the member.
     Never,
 }
 
@@ -191,11 +191,11 @@ pub enum BootVia {
     BootOnNextServerReset,
 }
 
-/// Which properties the PATCH of a boot override contains.
+/// The properties that the PATCH of a boot override contains.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum BootBody {
-    /// Only those that differ from the shown values.
+    /// The PATCH contains the properties that differ from the shown values.
     Minimal,
     /// Target and Enabled; Mode when the caller demands one that differs.
     EnabledAlways,
@@ -217,7 +217,7 @@ pub enum BootModeRule {
 }
 
 impl BootModeRule {
-    /// The mode, if it is fixed.
+    /// The fixed mode; `None` for the mode that the BMC shows.
     pub(crate) fn fixed(self) -> Option<BootMode> {
         match self {
             Self::Auto => None,
@@ -253,12 +253,12 @@ pub enum IfMatch {
     Without,
 }
 
-/// How a host is restarted.
+/// The way to restart a host.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum RestartWay {
     /// Power off, wait for `Off`, power on: some firmware hangs on a forced restart.
     OffOn,
-    /// By one forced restart.
+    /// The host is restarted by one forced restart.
     ForceRestart,
 }

@@ -18,27 +18,27 @@ const MAX_ATTRIBUTES: usize = 8192;
 /// Maximum number of values of one attribute.
 const MAX_VALUES: usize = 512;
 
-/// Why a value would be refused.
+/// The reason why a value would be refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AttributeProblem {
-    /// There is no such attribute.
+    /// The registry has no attribute of this name.
     #[error("there is no attribute {name}; names are case-sensitive")]
     Unknown {
-        /// The name.
+        /// The unknown name.
         name: String,
     },
     /// The attribute cannot be written.
     #[error("attribute {name} is read-only")]
     ReadOnly {
-        /// The name.
+        /// The name of the attribute.
         name: String,
     },
     /// The value does not fit the attribute.
     #[error("attribute {name}: {why}")]
     Value {
-        /// The name.
+        /// The name of the attribute.
         name: String,
-        /// What the attribute takes.
+        /// The values that the attribute takes.
         why: String,
     },
 }
@@ -104,7 +104,7 @@ impl AttributeRegistry {
         self.0.get(name).is_some_and(|attribute| attribute.read_only)
     }
 
-    /// What an attribute takes, in words; `None` when the registry does not say.
+    /// The values that an attribute takes, in words; `None` when the registry does not say.
     pub fn takes(&self, name: &str) -> Option<String> {
         let attribute = self.0.get(name)?;
         match attribute.kind.as_str() {
@@ -155,7 +155,7 @@ pub fn nearest_name<'a>(names: impl Iterator<Item = &'a str>, name: &str) -> Opt
     like.min().map(|(_, known)| known)
 }
 
-/// How many characters must be inserted, removed or replaced to make one text of the other.
+/// The number of characters that must be inserted, removed or replaced to make one text of the other.
 fn changes(from: &[char], to: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (line, left) in from.iter().enumerate() {
@@ -186,7 +186,7 @@ fn attribute(entry: &Map<String, Value>) -> Option<(String, Attribute)> {
 }
 
 impl Attribute {
-    /// Why the value does not fit; `None` when it fits, or when the registry does not say.
+    /// The values that the attribute takes, when the value does not fit; `None` when it fits, or when the registry does not say.
     fn refuses(&self, value: &Value) -> Option<String> {
         match self.kind.as_str() {
             "Enumeration" => {

@@ -45,7 +45,7 @@ pub enum BiosCheck {
     Problems(Vec<AttributeProblem>),
     /// The BMC shows no registry that can be read: it will judge the values itself.
     Unverified {
-        /// Why not.
+        /// The reason why the registry cannot be read.
         why: String,
     },
 }

@@ -37,7 +37,7 @@ pub struct SettingsView {
     pub apply_times: Vec<ApplyTime>,
 }
 
-/// How wanted values relate to a view.
+/// The difference between wanted values and a view.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct SettingsDiff {
     /// Names whose current value is the wanted one and that nothing pending changes.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::exchange::BmcResponse;
 use crate::json;
 
-/// How deep a body is searched for message arguments.
+/// The depth to which a body is searched for message arguments.
 const MAX_DEPTH: usize = 6;
 /// Maximum number of values that are searched.
 const MAX_SEARCHED: usize = 512;
@@ -22,7 +22,7 @@ const MAX_SEARCHED: usize = 512;
 pub(crate) struct Accepted {
     pub(crate) monitor: Option<String>,
     pub(crate) task: Option<String>,
-    /// `Location`, when it is neither a task nor a monitor.
+    /// The `Location`, when it is neither a task nor a monitor.
     pub(crate) other: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl Accepted {
         found
     }
 
-    /// Sorts a path by what it looks like.
+    /// Sorts a path by its form: task, monitor, or another one.
     fn note(&mut self, path: String) {
         let lower = path.to_ascii_lowercase();
         let ends = lower.trim_end_matches('/').ends_with("/monitor");

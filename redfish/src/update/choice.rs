@@ -34,7 +34,7 @@ pub struct Considered {
     pub why: String,
 }
 
-/// How an image is sent.
+/// The route by which an image is sent.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "way")]
 pub enum UpdateRoute {
@@ -46,7 +46,7 @@ pub enum UpdateRoute {
         protocol: String,
         /// Whether `TransferProtocol` is sent.
         names_protocol: bool,
-        /// How the image is named.
+        /// The form in which the image is named.
         #[serde(default = "full_url")]
         uri: ImageUri,
     },
@@ -80,7 +80,7 @@ impl UpdateRoute {
 /// The chosen way with the reasons.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Choice {
-    /// How the image is sent.
+    /// The route by which the image is sent.
     pub route: UpdateRoute,
     /// The ways that were considered, the chosen one last.
     pub considered: Vec<Considered>,
@@ -143,7 +143,7 @@ pub fn choose_way(
 
 type Judged = Result<(UpdateRoute, String), String>;
 
-/// How an update that was stored without it names its image.
+/// The form of the URL in an update that was stored without that field.
 fn full_url() -> ImageUri {
     ImageUri::Url
 }

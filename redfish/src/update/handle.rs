@@ -1,4 +1,4 @@
-//! What is stored about an update: before it is started, and while it runs.
+//! The records of an update: before it is started, and while it runs.
 //!
 //! ```text
 //!   PreparedUpdate   stored before the first byte (the intent): route, parameters, ids of the tasks that exist
@@ -44,12 +44,12 @@ impl<'de> Deserialize<'de> for StoredFormat {
     }
 }
 
-/// What the caller wants besides the image.
+/// The wishes of the caller besides the image.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UpdateRequest {
-    /// Paths of the devices or inventory members to update; empty lets the BMC find them by the image.
+    /// The paths of the devices or inventory members to update; empty lets the BMC find them by the image.
     pub targets: Vec<String>,
-    /// When the image is applied; `None` takes the profile's rule.
+    /// The apply time of the image; `None` takes the profile's rule.
     pub apply_time: Option<ApplyTime>,
     /// Whether the BMC is asked to install an image that it would skip, such as an older version.
     pub force: bool,
@@ -64,7 +64,7 @@ pub struct PreparedUpdate {
     pub format: StoredFormat,
     /// Path of the update service.
     pub service: String,
-    /// How the image is sent, and why.
+    /// The route by which the image is sent, and the reasons.
     pub choice: Choice,
     /// The file name in an upload.
     pub file_name: String,
@@ -84,7 +84,7 @@ pub struct PreparedUpdate {
     pub task_service: Option<String>,
     /// Ids of the tasks that existed before.
     pub tasks_before: Vec<String>,
-    /// Where the BMC stores an upload that is started by a second request.
+    /// The place where the BMC stores an upload that a second request starts.
     pub staged: Option<StagedUpload>,
 }
 
@@ -97,7 +97,7 @@ pub struct StagedUpload {
     pub before: Vec<String>,
     /// The path of `SimpleUpdate`, which starts the update.
     pub target: String,
-    /// The apply time that is sent with it.
+    /// The apply time that is sent with the upload.
     pub apply_time: Option<ApplyTime>,
 }
 
@@ -175,7 +175,7 @@ pub struct UpdateHandle {
     pub task_service: Option<String>,
     /// Ids of tasks that are not this update.
     pub tasks_before: Vec<String>,
-    /// Where the BMC stores the upload, as long as its path is not known.
+    /// The place where the BMC stores the upload, as long as its path is not known.
     pub staged: Option<StagedUpload>,
 }
 
@@ -228,9 +228,9 @@ pub enum UpdateStart {
     /// not be sent again: [`crate::Bmc::find_update`] and the installed version may show that the BMC has it, and nothing shows that
     /// it does not.
     MaybeAccepted {
-        /// The handle without a task; its traces show what to look for.
+        /// The handle without a task; its traces show how to find the task.
         handle: UpdateHandle,
-        /// What happened.
+        /// The error of the start.
         error: Box<RedfishError>,
     },
 }

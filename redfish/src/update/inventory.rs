@@ -1,4 +1,4 @@
-//! The firmware inventory: what is installed, in which version, and whether it can be updated.
+//! The firmware inventory: the installed components, their versions, and whether they can be updated.
 //!
 //! ```text
 //!   UpdateService.FirmwareInventory | SoftwareInventory -> pages -> members (with $expand: no further request)
@@ -29,17 +29,17 @@ pub struct SoftwareItem {
     pub uri: String,
     /// `Id`; may contain the version.
     pub id: String,
-    /// `Name`.
+    /// The `Name` of the member.
     pub name: Option<String>,
     /// `Version`; `None` also for an empty one.
     pub version: Option<FirmwareVersion>,
-    /// `Updateable`.
+    /// The `Updateable` of the member.
     pub updateable: Option<bool>,
     /// `SoftwareId`, which identifies the kind of the device.
     pub software_id: Option<String>,
-    /// `Manufacturer`.
+    /// The `Manufacturer` of the member.
     pub manufacturer: Option<String>,
-    /// `ReleaseDate`, as the BMC shows it.
+    /// The `ReleaseDate` of the member, as the BMC shows it.
     pub release_date: Option<String>,
     /// `Status.State`, for example `StandbySpare` for an image that is not active.
     pub state: Option<String>,

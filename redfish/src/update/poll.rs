@@ -59,14 +59,14 @@ pub enum UpdateState {
     Gone,
     /// The BMC does not respond or is not ready, as during its restart: read again later.
     Away {
-        /// What happened, without secrets.
+        /// The error, without secrets.
         why: String,
     },
     /// The BMC responds with another certificate than the pinned one, or one that is not trusted; no credential was sent.
     CertificateChanged {
         /// SHA-256 of the shown certificate in hexadecimal digits, for a rule that pins again after an update.
         shown: Option<String>,
-        /// Why the certificate is not trusted, where none is pinned: its end, its name, or who signed it.
+        /// The reason why the certificate is not trusted, where none is pinned: its end, its name, or its issuer.
         #[serde(default)]
         why: Option<String>,
     },

@@ -22,7 +22,7 @@ use crate::transport::TransportError;
 use crate::upload::{PieceFence, UploadBody, UploadProgress};
 
 const OPERATION: Operation = Operation::Update;
-/// For how long the sender must own the server whenever it sends a piece.
+/// The time for which the sender must own the server whenever it sends a piece.
 const OWNED_FOR_PIECE: Duration = Duration::from_secs(30);
 /// The part of the deadline that does not depend on the size.
 const BASE_DEADLINE: Duration = Duration::from_secs(60);

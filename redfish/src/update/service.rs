@@ -1,4 +1,4 @@
-//! What an update service offers: ways to send an image, limits, apply times, and whether it is busy now.
+//! The offer of an update service: ways to send an image, limits, apply times, and whether it is busy now.
 //!
 //! ```text
 //!   ServiceRoot -> UpdateService   Actions #UpdateService.SimpleUpdate   protocols at the action, else in its ActionInfo
@@ -19,24 +19,24 @@ use crate::json::{self, Resource};
 
 const OPERATION: Operation = Operation::UpdateService;
 
-/// When a BMC applies an image.
+/// The time at which a BMC applies an image.
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr, strum::EnumString,
 )]
 #[non_exhaustive]
 #[strum(ascii_case_insensitive)]
 pub enum ApplyTime {
-    /// As soon as the image is there; some BMCs restart the host for it.
+    /// The image is applied as soon as it is there; some BMCs restart the host for it.
     Immediate,
-    /// At the next restart of the host or the device.
+    /// The image is applied at the next restart of the host or the device.
     OnReset,
-    /// When the action `StartUpdate` is requested.
+    /// The image is applied when the action `StartUpdate` is requested.
     OnStartUpdateRequest,
-    /// At the start of a maintenance window.
+    /// The image is applied at the start of a maintenance window.
     AtMaintenanceWindowStart,
-    /// At a restart within a maintenance window.
+    /// The image is applied at a restart within a maintenance window.
     InMaintenanceWindowOnReset,
-    /// At the next restart of the updated device.
+    /// The image is applied at the next restart of the updated device.
     OnTargetReset,
 }
 
@@ -60,7 +60,7 @@ impl ApplyTime {
 pub struct SimpleUpdateAction {
     /// The path for the POST.
     pub target: String,
-    /// Protocols the BMC lists, in upper case; empty if it lists none.
+    /// The protocols that the BMC lists, in upper case; empty if it lists none.
     pub protocols: Vec<String>,
     /// Whether the BMC lists the parameter `Targets`; `None` if it lists no parameters.
     pub takes_targets: Option<bool>,
@@ -68,14 +68,14 @@ pub struct SimpleUpdateAction {
     pub apply_times: Vec<ApplyTime>,
 }
 
-/// What an update service offers, at the time of the read.
+/// The offer of an update service at the time of the read.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UpdateCapability {
     /// Path of the service.
     pub uri: String,
-    /// `ServiceEnabled`; true if it is not shown.
+    /// Whether the service is enabled, `ServiceEnabled`; true if it is not shown.
     pub enabled: bool,
-    /// Why the service accepts no update now, if it shows a reason.
+    /// The reason why the service accepts no update now, if it shows one.
     pub busy: Option<String>,
     /// The action `SimpleUpdate`.
     pub simple: Option<SimpleUpdateAction>,

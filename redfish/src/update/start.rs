@@ -36,13 +36,13 @@ const OPERATION: Operation = Operation::Update;
 
 /// The image of an update.
 pub enum UpdateImage<'a> {
-    /// The BMC reads it from this URL, which is not stored and not shown.
+    /// The BMC reads the image from this URL, which is not stored and not shown.
     Url(&'a str),
-    /// It is uploaded from this stream, of which exactly `length` bytes are sent. Its checksum must have been verified before.
+    /// The image is uploaded from this stream, of which exactly `length` bytes are sent. Its checksum was verified before.
     Stream {
         /// The bytes of the image.
         image: Box<dyn AsyncRead + Send + Sync + Unpin>,
-        /// Their number.
+        /// The number of bytes.
         length: u64,
     },
 }

@@ -98,8 +98,8 @@ fn has_ended(fields: &Map<String, Value>) -> bool {
         .contains(&state.as_str())
 }
 
-/// Whether the BMC responded that it does not have the resource. A response that is broken now and may be whole later says nothing: a BMC
-/// that flashes sends such responses, and no update begins beside a running one.
+/// Whether the BMC responded that it does not have the resource. A response that is broken now and may be whole later says
+/// nothing: a BMC that flashes sends such responses, and no update begins beside a running one.
 fn says_absent(error: &RedfishError) -> bool {
     is_absent(error) && !matches!(error.kind, ErrorKind::BadAnswer { lasting: false, .. })
 }
@@ -118,9 +118,9 @@ pub(crate) fn pick(new: &[Resource]) -> Option<&Resource> {
 }
 
 impl Core {
-    /// Why a list of tasks shows that an update runs: a task of the update service that the BMC carries out now. A task that waits
-    /// for a restart or a user, or was never begun, is none: nothing is written. Neither is a task that the BMC lists and cannot show:
-    /// an old one must not stop every later update.
+    /// The reason why a list of tasks shows that an update runs: a task of the update service that the BMC carries out now. A
+    /// task that waits for a restart or a user, or was never begun, is none: nothing is written. Neither is a task that the BMC
+    /// lists and cannot show: an old one must not stop every later update.
     pub(crate) async fn running_update(
         &self,
         operation: Operation,
@@ -142,7 +142,7 @@ impl Core {
 }
 
 impl Bmc {
-    /// Looks for an update whose start got no clear response, or whose response named no task. Returns the handle with the
+    /// Searches an update whose start got no clear response, or whose response named no task. Returns the handle with the
     /// task, or with the stored image that waits for its start; `None` when the BMC shows neither.
     ///
     /// `None` does not prove that the BMC has no image: the installed version decides, after the time an update takes.

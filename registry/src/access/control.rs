@@ -57,7 +57,7 @@ impl AccessControl {
         Arc::clone(&self.policy.read())
     }
 
-    /// The subject of a caller. Wrong credentials are refused even where none are needed, so that their owner notices.
+    /// The subject of a caller. Wrong credentials are refused even where no credentials are needed, so that their owner notices.
     pub(super) async fn subject(&self, caller: Caller<'_>) -> Result<PolicySubject, Denied> {
         let Some(header) = caller.authorization else { return Ok(PolicySubject::Anonymous) };
         let credentials = Credentials::parse(header).ok_or(Denied::Unauthorized)?;

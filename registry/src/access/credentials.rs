@@ -26,7 +26,7 @@ const EMPTY_BASIC: &str = "Og==";
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself.
+    /// The secret as text.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -49,7 +49,7 @@ impl fmt::Debug for Secret {
 pub enum Credentials {
     /// A name and a password.
     Basic {
-        /// The user's name.
+        /// The name of the user.
         user: String,
         /// The password.
         password: Secret,

@@ -26,7 +26,7 @@ const RECOVERY: Duration = Duration::from_secs(5);
 /// The number of names an address may guess for as fast as for one.
 const NAMES: u32 = 10;
 const ENTRIES_MAX: usize = 4096;
-/// How long a login keeps its name free of the limit of the address.
+/// The time for which a login keeps its name free of the limit of the address.
 const TRUSTED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// A user name at an address.

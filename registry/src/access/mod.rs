@@ -99,7 +99,7 @@ pub trait Authorizer: Send + Sync + 'static {
 
 const BASIC: &str = "Basic realm=\"shoal\"";
 
-/// What a request says about its caller. `Debug` never prints the credentials.
+/// The facts about a caller that its request contains. `Debug` never prints the credentials.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// The `Authorization` header as sent; `None` for empty credentials, which some clients send when they have none.
@@ -108,11 +108,11 @@ pub struct Caller<'a> {
     pub host: Option<&'a str>,
     /// The address of the connection, when the embedding program serves with connect info.
     pub peer: Option<SocketAddr>,
-    /// What is known of the scheme of the caller's own connection.
+    /// The scheme of the caller's own connection, as far as it is known.
     pub scheme: ClientScheme,
 }
 
-/// What is known of the scheme by which a client reached this registry, or the proxy in front of it.
+/// The scheme by which a client reached this registry, or the proxy in front of it, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientScheme {
     /// Plain HTTP, on this machine: nothing that the client sends crosses a network.
@@ -140,7 +140,7 @@ pub struct Access<'a> {
     /// The repository; `None` for the version check at `/v2/`, which clients use to find out how to log in, for
     /// extensions, and for the list of repositories.
     pub repository: Option<&'a RepositoryName>,
-    /// The action.
+    /// The action on the repository.
     pub action: Action,
 }
 
@@ -171,8 +171,8 @@ pub enum Denied {
     /// The caller is unknown or the credentials are wrong: 401 with a challenge.
     #[error("authentication required")]
     Unauthorized,
-    /// The subject of the token may do it, and the scopes of the token do not cover it: 401 with a challenge that names
-    /// the missing scopes.
+    /// The subject of the token has the right, and the scopes of the token do not cover it: 401 with a challenge that names the
+    /// missing scopes.
     #[error("the token does not cover this request: request one with the scopes of the challenge")]
     OutOfScope,
     /// The caller is known and the action is not allowed: 403.

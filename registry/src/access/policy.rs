@@ -58,7 +58,7 @@ pub struct PolicyRule {
     pub repositories: RepositoryPattern,
     /// The subjects.
     pub subjects: Vec<SubjectPattern>,
-    /// Their rights; [`Rights::NONE`] is allowed.
+    /// The rights of the subjects; [`Rights::NONE`] is allowed.
     pub rights: Rights,
 }
 
@@ -100,7 +100,7 @@ pub enum PolicySubject {
     Scoped {
         /// The subject's name.
         name: String,
-        /// What tells the subject from a later one with its name.
+        /// The id that distinguishes the subject from a later one with the same name.
         id: String,
         /// The rights in the repositories that a pattern matches.
         grants: Vec<(RepositoryPattern, Rights)>,
@@ -212,7 +212,7 @@ pub fn decide<'p>(policy: &'p Policy, subject: &PolicySubject, request: &AccessR
     decide_by(policy, subject, request, specificity)
 }
 
-/// How specific a pattern is; the greatest decides.
+/// The specificity of a pattern; the pattern with the greatest one decides.
 pub(super) type Specificity = (usize, Reverse<usize>, Reverse<usize>);
 
 fn specificity(pattern: &RepositoryPattern) -> Specificity {

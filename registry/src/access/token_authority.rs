@@ -45,11 +45,11 @@ pub(super) const PATH: &str = "/v2/token";
 pub enum Realm {
     /// Below this address, such as `https://registry.example.org`.
     At(String),
-    /// At the host of the request, by `http`. Only for a program that has no TLS proxy in front of it.
+    /// The endpoint at the host of the request, by `http`. Only for a program that has no TLS proxy in front of it.
     SameHost,
-    /// At the host of the request, by `https`.
+    /// The endpoint at the host of the request, by `https`.
     SameHostTls,
-    /// At the host of the request, by the scheme of the client's own connection; `Basic` where that is unknown. See
+    /// The endpoint at the host of the request, by the scheme of the client's own connection; `Basic` where that is unknown. See
     /// [`Caller::scheme`].
     AsReached {
         /// A host, with its port if that is not 80, that clients reach by plain `http`, as the operator says.
@@ -117,7 +117,7 @@ enum PresentedToken {
     Other,
 }
 
-/// An issued token.
+/// An issued token with its lifetime in seconds.
 pub(super) struct Issued {
     pub(super) token: String,
     pub(super) expires_in: u64,

@@ -44,13 +44,13 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Options of an htpasswd file. The defaults suit most uses.
 #[derive(Clone, Debug)]
 pub struct HtpasswdOptions {
-    /// How long verified credentials are not verified again. Default 60 s.
+    /// The time for which verified credentials are not verified again. Default 60 s.
     pub remember: Duration,
     /// The shortest time between two checks whether the file changed. Default 1 s.
     pub reload_interval: Duration,
     /// Passwords verified at one time. Default 2.
     pub parallel: usize,
-    /// How long a request waits for verification. Default 10 s.
+    /// The longest time that a request waits for verification. Default 10 s.
     pub queue_timeout: Duration,
 }
 
@@ -86,7 +86,7 @@ struct State {
     limiter: Limiter,
 }
 
-/// What distinguishes a changed file.
+/// The stamp of a file, which differs when the file has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),

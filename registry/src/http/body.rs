@@ -41,7 +41,7 @@ pub const READ_BUFFER: usize = 64 << 10;
 const EARLY_EVERY: u64 = 64 << 20;
 /// Practically without end, and still representable as a point in time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How many bytes at least, and for how long, a body is still read after its request was refused.
+/// The number of bytes of a refused body that are read at least; [`DRAIN_TIME`] limits the time of that.
 const DRAIN_LEAST: usize = 1 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// The waiting time over which the rate of a client is measured.
@@ -51,9 +51,9 @@ const RATE_WINDOW: Duration = Duration::from_secs(30);
 pub(super) struct RequestBody<'a> {
     body: &'a mut Body,
     silence: Duration,
-    /// How long the registry may wait for a body without a byte.
+    /// The longest time that the registry waits for the body, beyond the time that the received bytes take at the least rate.
     patience: Duration,
-    /// How long the registry has waited.
+    /// The time that the registry has waited.
     waited: Duration,
     /// The bytes that have arrived.
     received: u64,
@@ -88,7 +88,7 @@ impl UploadRate {
     }
 }
 
-/// How a body ended.
+/// The end of a body.
 pub(super) enum BodyEnd {
     Complete,
     /// The body was longer than allowed; nothing beyond the limit was written.
@@ -110,8 +110,8 @@ impl<'a> RequestBody<'a> {
         }
     }
 
-    /// How much longer the registry waits for the whole body. What has arrived had as much time as the slowest client needs
-    /// for it, so that a large body is cut for its rate only.
+    /// The time that the registry still waits for the whole body. The received bytes had as much time as the slowest client needs
+    /// for them, so that a large body is cut for its rate only.
     fn time_left(&self) -> Duration {
         let needed = Duration::from_secs(self.received.checked_div(self.min_rate).unwrap_or(0)).min(LONGEST);
         (self.patience + needed).saturating_sub(self.waited)
@@ -208,7 +208,7 @@ struct Gathered {
     pieces: Vec<Bytes>,
     /// Small frames, after all pieces.
     small: BytesMut,
-    /// The bytes of all of them.
+    /// The bytes of all frames together.
     length: usize,
 }
 
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// The end of a body whose frames have `length` bytes and come every `seconds`, and when it ended.
+    /// The end of a body whose frames have `length` bytes and come every `seconds`: whether it was complete, and its duration.
     async fn paced(length: usize, seconds: u64, count: usize) -> (bool, Duration) {
         paced_under(&config(), length, seconds, count).await
     }

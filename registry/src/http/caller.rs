@@ -1,4 +1,4 @@
-//! What the headers and the connection of a request say about its caller.
+//! The caller of a request: the facts that its headers and its connection contain.
 //!
 //! ```text
 //!  X-Forwarded-Proto: https, Forwarded: proto=https            https, at the host the proxy received
@@ -61,7 +61,7 @@ pub fn is_proxied(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| mark(name.as_str()))
 }
 
-/// What the first proxy received: the first value of `name`, or of the parameter in the first element of `Forwarded`.
+/// The value that the first proxy received: the first one of `name`, or of the parameter in the first element of `Forwarded`.
 fn forwarded<'h>(headers: &'h HeaderMap, name: &str, parameter: &str) -> Option<&'h str> {
     let first =
         |name: &str| Some(headers.get(name)?.to_str().ok()?.split(',').next().unwrap_or_default().trim());

@@ -71,7 +71,7 @@ struct Document<'a> {
     errors: &'a [Entry],
 }
 
-/// Why a path names no endpoint of this registry.
+/// The reason why a path names no endpoint of this registry.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadPath {
     #[error("the registry has no such endpoint")]

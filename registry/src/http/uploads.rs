@@ -43,7 +43,7 @@ use crate::store::{Session, Sink, Store, UploadLock};
 use crate::uploader::Uploader;
 
 const UPLOAD_UUID: HeaderName = HeaderName::from_static("docker-upload-uuid");
-/// How long a request waits for an earlier one on the same session.
+/// The time that a request waits for an earlier one on the same session.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// Repositories checked when a mount names no source.
 const MOUNT_SOURCES: usize = 64;

@@ -58,15 +58,15 @@ const SLICES: u8 = 16;
 /// Options of a garbage collection.
 #[derive(Clone, Debug)]
 pub struct GcOptions {
-    /// How long unreferenced content is kept after it was last pushed, mounted or read. Default 1 h.
+    /// The time for which unreferenced content is kept after it was last pushed, mounted or read. Default 1 h.
     /// [`Config::touch_interval`](crate::Config::touch_interval) is always added.
     pub grace: Duration,
-    /// How long a push may take. While one is under way, nothing of its repository that was used within this time is
+    /// The longest time that a push takes. While a push is under way, nothing of its repository that was used within this time is
     /// removed. Default 24 h.
     pub push_duration: Duration,
-    /// Also remove manifests that no tag leads to, when they are older than the grace period. Default false.
+    /// Whether manifests are removed that no tag leads to and that are older than the grace period. Default false.
     pub untagged: bool,
-    /// Only report what would be removed.
+    /// Whether the collection only reports what it would remove.
     pub dry_run: bool,
     /// The current time.
     pub now: SystemTime,
@@ -85,7 +85,7 @@ impl GcOptions {
     }
 }
 
-/// What a garbage collection removed, or would remove.
+/// The numbers of what a garbage collection removed, or would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcReport {
     /// Manifests removed from a repository.
@@ -108,7 +108,7 @@ struct Run<'a> {
     collecting: Collecting<'a>,
     options: &'a GcOptions,
     report: GcReport,
-    /// What a dry run would have removed from each repository.
+    /// The content that a dry run would have removed from each repository.
     taken: HashMap<RepositoryName, HashSet<Key>>,
 }
 

@@ -1,4 +1,4 @@
-//! What garbage collection removes and what it keeps, one rule at a time.
+//! Tests of the content that garbage collection removes and keeps, one rule at a time.
 
 use std::fs::File;
 use std::path::Path;

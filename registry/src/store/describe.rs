@@ -1,4 +1,4 @@
-//! What a repository shows of itself to the embedding program: its tags with what they name.
+//! The description of a repository for the embedding program: its tags with the manifests that they name.
 //!
 //! A page of tags reads one record per tag of the page, and no content.
 
@@ -10,16 +10,16 @@ use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::{RepositoryName, Tag};
 
-/// A tag with what it names.
+/// A tag with its manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagEntry {
     /// The tag.
     pub tag: Tag,
-    /// The manifest that it names.
+    /// The digest of the manifest that the tag names.
     pub digest: Digest,
     /// The media type of the manifest.
     pub media_type: String,
-    /// When the tag was last pushed.
+    /// The time at which the tag was last pushed.
     pub pushed: Option<SystemTime>,
     /// Whether the tag never moves and is never deleted.
     pub immutable: bool,
@@ -51,7 +51,7 @@ impl Store {
         Ok((entries, page.more))
     }
 
-    /// When a tag of the repository was last pushed or deleted.
+    /// The time at which a tag of the repository was last pushed or deleted.
     pub(crate) fn tags_changed(&self, name: &RepositoryName) -> Option<SystemTime> {
         self.tags_directory(name).metadata().and_then(|metadata| metadata.modified()).ok()
     }

@@ -43,7 +43,7 @@ pub(in crate::store) enum DiskOp<'a> {
     Observe(&'a Path),
 }
 
-/// What a hook does with an operation.
+/// The effect of a hook on an operation.
 #[cfg(test)]
 pub(in crate::store) enum HookAction {
     Go,

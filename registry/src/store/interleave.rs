@@ -30,7 +30,7 @@ use crate::name::{Reference, RepositoryName, Tag};
 
 /// Every n-th interleaving is tested, of both halves; 1 tests all of them, and takes minutes.
 const STRIDE: &str = "REGISTRY_INTERLEAVE_STRIDE";
-/// How long one side waits for the other before it counts as blocked.
+/// The time that one side waits for the other before it counts as blocked.
 const PATIENCE: Duration = Duration::from_millis(4);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Garbage, unless a client refers to it.
@@ -43,20 +43,20 @@ const CONFIG: &[u8] = b"{}";
 /// The work of a client, in two halves.
 #[derive(Clone, Copy, Debug)]
 enum Client {
-    /// Checks for a blob, uploads it only if it is missing, refers to it.
+    /// The client checks for a blob, uploads it only if it is missing, and refers to it.
     AsksAndSkips,
     Mounts,
     Pushes,
-    /// Reads a manifest that has no tag and tags it.
+    /// The client reads a manifest that has no tag and tags it.
     TagsWhatItRead,
-    /// Tags a manifest without reading it, after a check for its layer.
+    /// The client tags a manifest without reading it, after a check for its layer.
     TagsWhatItAskedFor,
-    /// Moves a tag away and back again.
+    /// The client moves a tag away and back again.
     MovesAndReturns,
     DeletesAndPushesAgain,
     DeletesTheBlobAndPushesAgain,
     Pins,
-    /// Pushes to a repository that exists and has nothing.
+    /// The client pushes to a repository that exists and has nothing.
     FillsAnEmptyRepository,
 }
 

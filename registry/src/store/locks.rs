@@ -47,9 +47,9 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct References {
     lock: RwLock<()>,
-    /// Changes of its manifests and tags, for readers that take no lock.
+    /// The changes of the manifests and tags of the repository, for readers that take no lock.
     pub(super) changes: Changes,
-    /// The time of its newest tag, since this process pushed one. Locked after all others, for a few system calls.
+    /// The time of the newest tag, since this process pushed one. Locked after all other locks, for a few system calls.
     pub(super) newest_tag: Mutex<Option<SystemTime>>,
 }
 

@@ -37,9 +37,9 @@ const MISSING_NAMED: usize = 32;
 pub struct Manifest {
     /// The digest of the bytes; a tag keeps the algorithm it was pushed with.
     pub digest: Digest,
-    /// The media type it was pushed with, without parameters.
+    /// The media type with which the manifest was pushed, without parameters.
     pub media_type: String,
-    /// The document.
+    /// The bytes of the document.
     pub bytes: Bytes,
 }
 

@@ -50,7 +50,7 @@ pub struct Pin {
     pub since: SystemTime,
 }
 
-/// A pin on disk.
+/// All pins: by repository, then by digest and owner, each with its time.
 pub(super) type Pins = BTreeMap<RepositoryName, BTreeMap<(Digest, PinOwner), SystemTime>>;
 
 #[derive(Serialize, Deserialize)]

@@ -60,7 +60,7 @@ pub(super) struct Quotas {
 pub(super) struct Reservation {
     quotas: Arc<Quotas>,
     name: RepositoryName,
-    /// The indexes of the quotas it counts against.
+    /// The indexes of the quotas against which the reservation counts.
     of: Vec<usize>,
     bytes: u64,
 }

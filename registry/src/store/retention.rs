@@ -49,7 +49,7 @@ pub struct ExpiredTag {
     pub repository: RepositoryName,
     /// The tag.
     pub tag: Tag,
-    /// The manifest it named.
+    /// The digest of the manifest that the tag named.
     pub digest: Digest,
 }
 

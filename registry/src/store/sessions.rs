@@ -25,7 +25,7 @@ use crate::error::{Error, UploadLimit};
 use crate::name::RepositoryName;
 use crate::uploader::Uploader;
 
-/// A session with bytes that is idle for this long ends when its place is needed. Its client may still continue before.
+/// The idle time after which a session with bytes ends when its place is needed. Its client may continue before.
 const RESUMED_WITHIN: Duration = Duration::from_secs(3600);
 
 /// An open upload session.
@@ -35,15 +35,15 @@ pub struct UploadSession {
     pub id: String,
     /// The repository.
     pub repository: RepositoryName,
-    /// The client that began it.
+    /// The client that began the session.
     pub uploader: Uploader,
-    /// Its beginning.
+    /// The time at which the session began.
     pub begun: SystemTime,
-    /// The last write to it; its beginning if there was none.
+    /// The time of the last write to the session; its beginning if there was none.
     pub written: SystemTime,
     /// The bytes received so far.
     pub received: u64,
-    /// Whether a request is using it now.
+    /// Whether a request uses the session now.
     pub active: bool,
 }
 

@@ -18,7 +18,7 @@ const LOOK_NOW: u64 = u64::MAX / 2;
 #[derive(Default)]
 pub(super) struct SpaceWatch {
     written: AtomicU64,
-    /// The growth after which it is read again; 0 before the first time.
+    /// The growth after which the free space is read again; 0 before the first time.
     limit: AtomicU64,
 }
 

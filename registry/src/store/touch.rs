@@ -41,7 +41,7 @@ pub(super) struct Touches {
 
 /// Touches that could not be written to disk.
 struct Unsaved {
-    /// By the hash of the record.
+    /// The times of the touches, by the hash of the record.
     touched: HashMap<u64, SystemTime>,
     /// The time up to which all content counts as touched.
     everything: SystemTime,
@@ -103,7 +103,7 @@ impl Touches {
         self.interval + TICK + self.clock_jump()
     }
 
-    /// How far the wall clock was set forward since the store was opened.
+    /// The time by which the wall clock was set forward since the store was opened.
     pub(super) fn clock_jump(&self) -> Duration {
         SystemTime::now().duration_since(self.opened).unwrap_or_default().saturating_sub(self.since.elapsed())
     }

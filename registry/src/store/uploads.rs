@@ -116,7 +116,7 @@ impl Session {
         &self.path
     }
 
-    /// The client that began it.
+    /// The client that began the session.
     pub(crate) fn uploader(&self) -> &Uploader {
         &self.uploader
     }
@@ -527,7 +527,7 @@ impl Sink {
 }
 
 impl Drop for Sink {
-    /// What did not arrive, or was rolled back, does not count.
+    /// Ends the reservation of bytes that did not arrive or were rolled back.
     fn drop(&mut self) {
         let offset = self.writer.offset;
         self.writer.reserved.shrink(offset);

@@ -58,7 +58,7 @@ const TEXT: [u8; 64] = *b"[this stands for a part of a file and must never have 
 /// The region that placeholders are slices of. It is made at the first use, because the program need not carry it.
 static REGION: LazyLock<Vec<u8>> = LazyLock::new(|| TEXT.repeat(LONGEST / TEXT.len()));
 
-/// Why a connection was broken.
+/// The reason why a connection was broken.
 #[derive(Debug, thiserror::Error)]
 enum WireError {
     #[error(

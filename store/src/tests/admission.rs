@@ -131,7 +131,7 @@ async fn order_of(jobs: &[(usize, i32, u64)], resource: bool) -> Vec<usize> {
         running = next;
     }
     let turns: i64 =
-        kit.outside().query_row("SELECT count(*) FROM lock_turns", [], |row| row.get(0)).unwrap();
+        kit.outside().query_row("SELECT count(*) FROM lock_served", [], |row| row.get(0)).unwrap();
     assert_eq!((order.len(), turns), (jobs.len(), 0), "every job was started, and no turn is left behind");
     order
 }

@@ -179,9 +179,8 @@ async fn an_update_that_a_run_leaves_to_a_bmc_stays_beside_what_is_observed_unti
 async fn an_update_that_is_left_to_a_bmc_is_in_the_record_of_every_server_of_the_bmc_until_it_has_ended() {
     let kit = Kit::new();
     kit.server("A").await;
-    kit.server("B").await;
-    let elsewhere = Server { bmc_address: "https://10.0.0.2".to_owned(), ..server("C") };
-    kit.store.create_server(elsewhere, NewEvent::info("server.created", "x")).await.unwrap();
+    kit.neighbour("B", "A").await;
+    kit.server("C").await;
     let left = |name, update| Effect::ServerUpdateLeft { serial: serial(name), update };
     let seen = async || {
         let mut all = Vec::new();

@@ -142,3 +142,30 @@ async fn a_queued_run_that_is_cancelled_cleans_up_at_once_and_does_not_block_the
     kit.end(holder, Outcome::Succeeded, at(4)).await;
     assert_eq!(claim_ids(&kit, at(4)).await, [next]);
 }
+
+/// Regression: a run that was created while its server was the only one of its BMC had no lock on it.
+#[tokio::test]
+async fn runs_of_a_bmc_that_becomes_a_shared_one_exclude_each_other() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let on = |name: &str, created| {
+        let server = lock(&format!("server/{name}"), OnConflict::Wait);
+        NewRun { locks: vec![server], server: Some(serial(name)), ..new_run(created) }
+    };
+    let first = kit.create_run(on("A", at(0))).await;
+    let second = kit.create_run(on("A", at(1))).await;
+    assert_eq!(claim_ids(&kit, at(2)).await, [first]);
+    // As the servers of an enclosure are registered one after the other.
+    let address = server("A").bmc_address;
+    kit.neighbour("B", "A").await;
+    let both = vec![lock("server/B", OnConflict::Wait), lock(&format!("bmc/{address}"), OnConflict::Wait)];
+    let other = kit.create_run(NewRun { locks: both, server: Some(serial("B")), ..new_run(at(3)) }).await;
+    assert!(claim_ids(&kit, at(4)).await.is_empty(), "the BMC is in use");
+    kit.end(first, Outcome::Succeeded, at(5)).await;
+    assert_eq!(claim_ids(&kit, at(6)).await, [second], "the oldest that waits");
+    kit.end(second, Outcome::Succeeded, at(7)).await;
+    assert_eq!(claim_ids(&kit, at(8)).await, [other]);
+    kit.end(other, Outcome::Succeeded, at(9)).await;
+    let rows: i64 = kit.outside().query_row("SELECT count(*) FROM locks", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 0);
+}

@@ -67,8 +67,16 @@ impl Kit {
     }
 
     async fn server(&self, name: &str) {
-        let made =
-            self.store.create_server(server(name), NewEvent::info("server.created", "x")).await.unwrap();
+        self.server_of(server(name)).await;
+    }
+
+    /// Registers a server at the BMC of another one.
+    async fn neighbour(&self, name: &str, of: &str) {
+        self.server_of(Server { bmc_address: server(of).bmc_address, ..server(name) }).await;
+    }
+
+    async fn server_of(&self, server: Server) {
+        let made = self.store.create_server(server, NewEvent::info("server.created", "x")).await.unwrap();
         assert!(matches!(made, ServerChange::Created(_)));
     }
 
@@ -98,7 +106,7 @@ impl Kit {
     }
 
     async fn commit(&self, change: RunChange, old: &Run, now: Time) -> Committed {
-        self.store.commit(change, (old.epoch, old.revision), now).await.unwrap()
+        self.store.commit(change, old.version(), now).await.unwrap()
     }
 
     /// Ends a run through the phase `finishing`, as the engine does.
@@ -137,7 +145,7 @@ fn server(name: &str) -> Server {
     Server {
         id: Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes()),
         serial: serial(name),
-        bmc_address: "https://10.0.0.1".to_owned(),
+        bmc_address: format!("https://{}.example", name.to_lowercase()),
         bmc_username: "admin".to_owned(),
         bmc_password: "env:PASSWORD".to_owned(),
         vendor: None,

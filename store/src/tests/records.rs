@@ -45,7 +45,7 @@ async fn a_signal_with_its_change_is_one_transaction_or_is_computed_again() {
     let old = kit.run(id).await;
     let change =
         RunChange::of(Run { wait: None, next_run_at: Some(at(2)), step: Some("two".into()), ..old.clone() });
-    let stale = (old.epoch, old.revision - 1);
+    let stale = model::RunVersion { revision: old.revision - 1, ..old.version() };
     let moved = kit
         .store
         .deliver(id, signal("report", "1"), Vec::new(), Some((change.clone(), stale)), at(2))
@@ -53,7 +53,7 @@ async fn a_signal_with_its_change_is_one_transaction_or_is_computed_again() {
         .unwrap();
     assert!(matches!(moved, DeliverOutcome::Moved(_)));
     assert!(kit.store.signals(id).await.unwrap().is_empty());
-    let fresh = (old.epoch, old.revision);
+    let fresh = old.version();
     let stored =
         kit.store.deliver(id, signal("report", "1"), Vec::new(), Some((change, fresh)), at(2)).await.unwrap();
     assert!(matches!(stored, DeliverOutcome::Stored(_)));

@@ -43,7 +43,7 @@ async fn restore(kit: &Kit, second: u64) -> usize {
 }
 
 async fn release(kit: &Kit, name: &str, runs: Option<UnfinishedRuns>, second: u64) -> ReleasedServer {
-    kit.store.release_server(&serial(name), runs, "ann", at(second)).await.unwrap()
+    kit.store.release_server(&serial(name), runs, Vec::new(), "ann", at(second)).await.unwrap()
 }
 
 #[tokio::test]

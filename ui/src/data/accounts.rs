@@ -1,4 +1,4 @@
-//! What the API returns for users and tokens.
+//! Users and API tokens as the API returns them.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct User {
     pub unconfirmed: bool,
     /// Who made the user.
     pub created_by: String,
-    /// When.
+    /// The time at which the user was created.
     pub created_at: Timestamp,
 }
 
@@ -43,19 +43,19 @@ pub struct Token {
     pub name: String,
     /// The role.
     pub role: String,
-    /// When it was last used.
+    /// The time of the last use, accurate to ten minutes; `None` for a token that was never used.
     pub last_used_at: Option<Timestamp>,
-    /// When it ends.
+    /// The time at which the token expires; `None` for a token without an end.
     pub expires_at: Option<Timestamp>,
-    /// When it was made.
+    /// The time at which the token was created.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The name of the user or token that created the token.
     #[serde(default)]
     pub created_by: String,
-    /// The labels of the servers that it may see.
+    /// The labels of the servers that the token may see; empty for all servers.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What it may do in the registry.
+    /// The registry scopes of the token, such as `pull,push:os-images/**`.
     #[serde(default)]
     pub registry: Vec<String>,
     /// Whether the token is of restored data and was not confirmed.
@@ -69,6 +69,6 @@ pub struct IssuedToken {
     /// The token.
     #[serde(flatten)]
     pub view: Token,
-    /// The text.
+    /// The text of the token, which a client sends.
     pub token: String,
 }

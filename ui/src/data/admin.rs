@@ -1,4 +1,4 @@
-//! What the API returns for settings, the audit log and the preview of a job.
+//! Settings, the audit log and the preview of a job as the API returns them.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -37,15 +37,15 @@ pub struct AuditPage {
 /// An entry of the audit log.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AuditEntryJson {
-    /// When.
+    /// The time of the entry.
     pub time: Timestamp,
-    /// What was done.
+    /// The action, such as `user.create`.
     pub action: String,
-    /// On what.
+    /// The object of the action, such as `user/ann`.
     pub target: String,
-    /// By whom.
+    /// The name of the user or token; empty for an unknown caller.
     pub actor: String,
-    /// From where.
+    /// The address of the client; `local` for a command on the machine of the controller.
     pub source: String,
     /// `ok`, or the code of the refusal.
     pub result: String,
@@ -70,7 +70,7 @@ pub struct DryRunJson {
     pub gates: Vec<GateJson>,
     /// Why the job would fail now.
     pub blocked_by: Vec<String>,
-    /// Advice.
+    /// Advice about the recipe.
     pub warnings: Vec<ErrorDetail>,
     /// When the job would fail if it had not ended.
     pub deadline_at: Timestamp,
@@ -90,15 +90,15 @@ pub struct PlannedStepJson {
     pub step: String,
     /// The time for all attempts, in seconds.
     pub budget_s: u64,
-    /// The longest wait after it, in seconds.
+    /// The longest wait after the step, in seconds.
     pub wait_s: Option<u64>,
 }
 
 /// A closed gate.
 #[derive(Clone, Debug, Deserialize)]
 pub struct GateJson {
-    /// Its name.
+    /// The name of the gate: `drain`, `maintenance`, or the name of a shortage.
     pub name: String,
-    /// Since when.
+    /// The time at which the gate was closed.
     pub since: Timestamp,
 }

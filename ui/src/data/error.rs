@@ -8,7 +8,7 @@ pub struct ErrorBody {
     /// The stable code.
     #[serde(default)]
     pub error: String,
-    /// What happened.
+    /// The message: what happened, in one or two sentences.
     #[serde(default)]
     pub message: String,
     /// The problems, by their place.
@@ -22,9 +22,9 @@ pub struct ErrorBody {
 /// One problem of a request.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ErrorDetail {
-    /// The place.
+    /// The place of the problem: a JSON Pointer into the body, or the name of a header or query parameter.
     pub path: String,
-    /// The problem.
+    /// The problem in one sentence.
     pub message: String,
 }
 

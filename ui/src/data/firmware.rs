@@ -1,4 +1,4 @@
-//! What the API returns for firmware and for conditions of servers.
+//! Firmware and conditions of servers as the API returns them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct FirmwareJson {
     pub digest: String,
     /// The vendor.
     pub vendor: String,
-    /// The models that it is for.
+    /// The models of servers that the file is for.
     pub models: Vec<String>,
     /// The component.
     pub component: String,
@@ -43,7 +43,7 @@ pub struct UnusableFirmwareJson {
     pub digest: String,
     /// The repository.
     pub repository: String,
-    /// Why.
+    /// The reason why the artifact cannot be used.
     pub reason: String,
 }
 
@@ -52,11 +52,11 @@ pub struct UnusableFirmwareJson {
 pub struct FirmwareSetJson {
     /// The name.
     pub name: String,
-    /// Its labels.
+    /// The labels of the set.
     pub labels: BTreeMap<String, String>,
-    /// Who made it.
+    /// The user who created the set.
     pub created_by: String,
-    /// When.
+    /// The time at which the set was created.
     pub created_at: Timestamp,
     /// The files, in the order of installation.
     pub files: Vec<FirmwareJson>,
@@ -69,13 +69,13 @@ pub struct FirmwareSetPage {
     pub sets: Vec<FirmwareSetJson>,
 }
 
-/// What a server is made of.
+/// The out-of-band inventory of a server: its parts, as its BMC showed them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct InventoryJson {
-    /// When its BMC was read.
+    /// The time at which the BMC was read; `None` before the first read.
     #[serde(default)]
     pub out_of_band_read_at: Option<Timestamp>,
-    /// What its BMC showed.
+    /// The inventory as the BMC showed it, a JSON object.
     #[serde(default)]
     pub out_of_band: Option<Value>,
 }
@@ -90,26 +90,26 @@ pub struct ConditionList {
 /// An action requested for a server.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConditionJson {
-    /// The id, which is that of its job.
+    /// The id of the condition and of its job.
     pub id: String,
-    /// The kind.
+    /// The kind of the condition, such as `powerCycleSoft`.
     pub kind: String,
     /// `pending`, `active`, `succeeded` or `failed`.
     pub state: String,
-    /// How far it is.
+    /// The progress of the condition.
     pub status: ConditionStatus,
-    /// When it was requested.
+    /// The time at which the condition was requested.
     pub created_at: Timestamp,
-    /// When it changed last.
+    /// The time at which the condition changed last.
     pub updated_at: Timestamp,
 }
 
-/// How far a condition is.
+/// The progress of a condition.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConditionStatus {
-    /// What it waits for, does or did.
+    /// The message: what the condition waits for, does or did.
     pub message: String,
-    /// What to do.
+    /// The next action of an operator.
     pub next_action: String,
     /// The steps in the order of the plan.
     #[serde(default)]
@@ -119,29 +119,29 @@ pub struct ConditionStatus {
 /// A step of a condition.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConditionStep {
-    /// Its name.
+    /// The name of the step.
     pub name: String,
-    /// What it works on, if it runs for several things.
+    /// The thing that the step works on, such as a component, if the step runs for several things.
     #[serde(default)]
     pub of: Option<String>,
 }
 
-/// What a request for a condition would do.
+/// The preview of a condition: what a request would do.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConditionPreview {
     /// `accept` or `refuse`.
     pub would: String,
-    /// Why it would be refused.
+    /// The reason why the request would be refused; `None` if it would be accepted.
     pub refused: Option<String>,
     /// The parameters, with every default filled in.
     pub parameters: Value,
-    /// What it does, in one sentence.
+    /// The effect of the condition, in one sentence.
     pub does: String,
     /// The steps.
     pub steps: Vec<String>,
-    /// What happens to each component.
+    /// The plan of an installation of firmware: one item for each component.
     pub plan: Option<Vec<PlanItemJson>>,
-    /// Why there is no plan.
+    /// The reason why there is no plan.
     pub plan_missing: Option<String>,
     /// The job that has the server now.
     pub waits_for: Option<String>,
@@ -149,12 +149,12 @@ pub struct ConditionPreview {
     pub gates: Vec<String>,
 }
 
-/// What happens to a component.
+/// One component of the plan of an installation of firmware.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PlanItemJson {
     /// The component.
     pub component: String,
-    /// The name that the BMC has for it.
+    /// The id by which the BMC names the firmware; `None` for a component that the server does not have.
     pub id: Option<String>,
     /// The installed version.
     pub now: Option<String>,
@@ -162,9 +162,9 @@ pub struct PlanItemJson {
     pub then: Option<String>,
     /// `install`, `skip` or `refuse`.
     pub decision: String,
-    /// Why.
+    /// The reason of the decision.
     pub reason: String,
-    /// The bytes that are sent.
+    /// The number of bytes that are sent to the BMC.
     pub size: Option<u64>,
     /// Whether the host restarts.
     pub restart: Option<Value>,
@@ -175,7 +175,7 @@ pub struct PlanItemJson {
 pub struct LastDiagnostics {
     /// The job; none before the first.
     pub doctor_id: Option<String>,
-    /// When it ended; none while it runs.
+    /// The time at which the diagnostics ended; `None` while they run.
     pub ended_at: Option<Timestamp>,
     /// The worst status of all checks.
     pub verdict: Option<String>,
@@ -186,12 +186,12 @@ pub struct LastDiagnostics {
 /// One check of diagnostics.
 #[derive(Clone, Debug, Deserialize)]
 pub struct DiagnosticCheck {
-    /// Its name.
+    /// The name of the check.
     pub name: String,
     /// `pass`, `warn` or `fail`.
     pub status: String,
-    /// What was found.
+    /// The finding of the check.
     pub found: String,
-    /// What to do.
+    /// The next action of an operator; empty when nothing is needed.
     pub next_action: String,
 }

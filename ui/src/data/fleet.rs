@@ -1,4 +1,4 @@
-//! What the API returns for many: batches, selections of jobs, imports of servers.
+//! Batches, selections of jobs and imports of servers as the API returns them.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use super::error::ErrorBody;
 /// A batch with its progress.
 #[derive(Clone, Debug, Deserialize)]
 pub struct BatchJson {
-    /// The id.
+    /// The id of the batch.
     pub batch_id: String,
-    /// When it was created.
+    /// The time at which the batch was created.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The user who created the batch.
     pub created_by: String,
     /// The maximum of jobs that run at once.
     pub max_parallel: Option<u32>,
@@ -22,7 +22,7 @@ pub struct BatchJson {
     /// The number of failures after which no further job starts.
     #[serde(default)]
     pub stop_after: Option<u32>,
-    /// The batch whose failed jobs it repeats.
+    /// The batch whose failed jobs this batch repeats.
     #[serde(default)]
     pub retry_of: Option<String>,
     /// Why no further job starts now.
@@ -39,15 +39,15 @@ pub struct BatchJson {
 /// The jobs of a batch by state.
 #[derive(Clone, Debug, Deserialize)]
 pub struct BatchProgress {
-    /// Not begun.
+    /// The number of jobs that have not begun.
     pub queued: u64,
-    /// Under way.
+    /// The number of jobs that have begun and have not ended.
     pub running: u64,
-    /// Succeeded.
+    /// The number of jobs that succeeded.
     pub succeeded: u64,
-    /// Failed.
+    /// The number of jobs that failed.
     pub failed: u64,
-    /// Cancelled.
+    /// The number of jobs that were cancelled.
     pub cancelled: u64,
 }
 
@@ -66,11 +66,11 @@ pub struct BatchPageJson {
 pub struct BatchStopJson {
     /// `canary` or `stopped`.
     pub reason: String,
-    /// Since when.
+    /// The time since which no further job starts.
     pub since: Timestamp,
     /// The number of failures.
     pub failures: u32,
-    /// What to do.
+    /// The next action of an operator.
     pub next_action: String,
 }
 
@@ -89,26 +89,26 @@ pub struct BatchDetail {
     pub retriable: u64,
 }
 
-/// What some failed jobs have in common.
+/// A cause of failures: what some failed jobs of a batch have in common.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CauseJson {
-    /// The id, by which a retry names it.
+    /// The id of the cause, by which a retry names it.
     #[serde(default)]
     pub cause: String,
     /// The class of the failures.
     pub class: String,
     /// The step that failed.
     pub step: String,
-    /// What happened.
+    /// The summary of the first of the jobs.
     pub summary: String,
-    /// What to do.
+    /// The next action of an operator.
     pub next_action: String,
     /// The number of jobs.
     pub jobs: u64,
-    /// How many of them a newer installation of their server has followed.
+    /// The number of jobs that a newer installation of their server has followed, so that a retry leaves them out.
     #[serde(default)]
     pub superseded: u64,
-    /// The first of them.
+    /// The first of the jobs, at most 20.
     pub first: Vec<JobOfServer>,
 }
 
@@ -117,11 +117,11 @@ pub struct CauseJson {
 pub struct JobOfServer {
     /// The job.
     pub job_id: String,
-    /// Its server.
+    /// The serial number of the server; `None` for a job without a server.
     pub server_serial: Option<String>,
 }
 
-/// What a filter selects.
+/// The jobs that a filter selects.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SelectionJson {
     /// The number of jobs.
@@ -129,14 +129,14 @@ pub struct SelectionJson {
     /// The number of jobs that a retry leaves out, because a newer installation of their server exists.
     #[serde(default)]
     pub superseded: u64,
-    /// The first of them.
+    /// The first of the selected jobs, at most 20.
     pub first: Vec<JobOfServer>,
 }
 
 /// A created batch with a result per row.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CreatedBatchJson {
-    /// The id.
+    /// The id of the batch.
     pub batch_id: String,
     /// Rows that have a job.
     pub accepted: u64,

@@ -1,4 +1,4 @@
-//! What the API returns for boot images, task images and firmware images that are or were served.
+//! Boot images, task images and firmware images that are or were served, as the API returns them.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -25,11 +25,11 @@ pub struct Media {
     pub server_serial: Option<String>,
     /// `unread`, `reading`, `idle`, `withheld` or `ended`.
     pub state: String,
-    /// The digest.
+    /// The SHA-256 of the image.
     pub sha256: String,
     /// When the image was first served.
     pub since: Timestamp,
-    /// What was read of it.
+    /// The reads of the image.
     #[serde(flatten)]
     pub read: MediaRead,
     /// The deadline of the job; the URL ends after the cleanup that follows it. `None` while no deadline counts.

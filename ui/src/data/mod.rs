@@ -1,5 +1,5 @@
-//! What the API returns, as far as pages show it. The names of fields are those of the OpenAPI document. A type whose name is also
-//! that of a type of the domain ends with `Json`: `JobJson` is a job as the API shows it.
+//! The documents that the API returns, as far as pages show them. The names of fields are those of the OpenAPI document. A type
+//! whose name is also that of a type of the domain ends with `Json`: `JobJson` is a job as the API shows it.
 
 mod accounts;
 mod admin;
@@ -52,37 +52,37 @@ pub struct JobJson {
     pub server_serial: Option<String>,
     /// The public state.
     pub status: String,
-    /// How it ended.
+    /// The outcome of the job; `None` while it has not ended.
     pub outcome: Option<String>,
     /// The step that failed.
     pub failed_step: Option<String>,
-    /// Why it failed.
+    /// The failure of the job, if it failed.
     pub failure: Option<FailureJson>,
     /// The current step.
     pub step: Option<String>,
-    /// What it waits for.
+    /// The wait of the job, if it waits.
     pub wait: Option<WaitJson>,
-    /// What an operator must decide.
+    /// The hold of the job, if it is held.
     pub hold: Option<HoldJson>,
-    /// When it was created.
+    /// The time at which the job was created.
     pub created_at: Timestamp,
-    /// When it changed last.
+    /// The time at which the job changed last.
     pub last_update: Timestamp,
-    /// When it fails if it has not ended.
+    /// The time at which the job fails if it has not ended; with an outcome, the time at which its cleanup is given up.
     pub deadline_at: Timestamp,
     /// The image that the machine boots.
     pub maintenance_iso_url: Option<String>,
     /// The digest of the task image.
     pub task_iso_sha256: Option<String>,
-    /// Its labels.
+    /// The labels of the job.
     pub labels: BTreeMap<String, String>,
-    /// Its priority.
+    /// The priority of the job; a greater one begins first.
     pub priority: i32,
-    /// The job that it repeats.
+    /// The job that this job repeats.
     pub retry_of: Option<String>,
-    /// Its batch.
+    /// The batch of the job.
     pub batch: Option<String>,
-    /// Its cleanup.
+    /// The cleanup of the job.
     pub cleanup: Cleanup,
 }
 
@@ -91,42 +91,42 @@ pub struct JobJson {
 pub struct FailureJson {
     /// The kind of failure.
     pub class: String,
-    /// The step.
+    /// The step that failed.
     pub step: String,
-    /// What happened.
+    /// The failure in one sentence.
     pub summary: String,
-    /// What to do.
+    /// The next action of an operator.
     pub next_action: String,
 }
 
-/// What a job waits for.
+/// The wait of a job.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WaitJson {
     /// The kind of wait.
     pub reason: String,
-    /// What is known about it.
+    /// The wait in words.
     pub detail: String,
-    /// Since when.
+    /// The time at which the wait began.
     pub since: Timestamp,
-    /// When it ends at the latest.
+    /// The time at which the wait ends at the latest.
     pub deadline: Timestamp,
 }
 
-/// What an operator must decide.
+/// The hold of a job: a decision that an operator must make.
 #[derive(Clone, Debug, Deserialize)]
 pub struct HoldJson {
     /// The kind of hold.
     pub class: String,
-    /// Why it is held.
+    /// The hold in words.
     pub detail: String,
-    /// Since when.
+    /// The time at which the hold began.
     pub since: Timestamp,
 }
 
 /// The cleanup of a job.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Cleanup {
-    /// Its state.
+    /// The state of the cleanup, such as `done` or `incomplete`.
     pub state: String,
     /// The steps that are pending.
     pub remaining: Vec<String>,
@@ -149,57 +149,56 @@ pub struct JobDetailJson {
     pub job: JobJson,
     /// The slots that the job uses.
     pub slot_plan: Option<Value>,
-    /// What an operator can do with it.
+    /// The verbs that an operator can use on the job now, such as `cancel` or `retry`.
     pub verbs: Vec<String>,
-    /// Its steps.
+    /// The steps of the job, each with its state.
     pub steps: Vec<StepJson>,
-    /// Its latest events.
+    /// The latest events of the job, at most 200.
     pub events: Vec<EventJson>,
 }
 
 /// A step of a job.
 #[derive(Clone, Debug, Deserialize)]
 pub struct StepJson {
-    /// Its name.
+    /// The name of the step.
     pub step: String,
-    /// Its state.
+    /// The phase of the step record, such as `intent` or `done`.
     pub phase: String,
-    /// What the step works on, if a step of this name runs for several things. The condition of the job says it.
-    #[serde(default)]
+    /// What the step works on, such as a component of a firmware installation; `None` for a step of the whole job.
     pub of: Option<String>,
     /// The attempt, from 1.
     pub attempt: u32,
-    /// When it began.
+    /// The time at which the step began.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// The time at which the step ended; `None` before its end.
     pub ended_at: Option<Timestamp>,
 }
 
 /// An entry of the event log.
 #[derive(Clone, Debug, Deserialize)]
 pub struct EventJson {
-    /// Its position in the log.
+    /// The position of the event in the log.
     pub seq: i64,
-    /// When it happened.
+    /// The time of the event.
     pub time: Timestamp,
     /// `info`, `warn` or `error`.
     pub level: String,
     /// The kind of event.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The step.
+    /// The step to which the event belongs.
     pub step: Option<String>,
-    /// The job.
+    /// The job to which the event belongs.
     #[serde(default)]
     pub job_id: Option<String>,
-    /// The server.
+    /// The server to which the event belongs.
     #[serde(default)]
     pub server_serial: Option<String>,
-    /// Who caused it.
+    /// The actor of the event: `engine`, the name of a user, `maintenance-os`.
     pub actor: String,
-    /// What happened.
+    /// The event in one sentence, for operators.
     pub message: String,
-    /// What else is known, by the kind of event.
+    /// The facts of the event for programs, as JSON; their form depends on the type.
     #[serde(default)]
     pub data: Value,
 }
@@ -224,11 +223,11 @@ pub struct ExplanationJson {
     pub summary: String,
     /// When the state began.
     pub since: Timestamp,
-    /// When it ends at the latest.
+    /// The time at which the state ends at the latest.
     pub deadline: Option<Timestamp>,
-    /// What ends it.
+    /// The event that ends the state, in words.
     pub ends_by: String,
-    /// What an operator can do.
+    /// The next action of an operator.
     pub next_action: String,
     /// The reason of a wait, or the class of a hold or failure.
     pub reason: Option<String>,
@@ -236,14 +235,14 @@ pub struct ExplanationJson {
     pub evidence: Vec<EventJson>,
 }
 
-/// What was read of the images of a job.
+/// The reads of the images of a job.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MediaReads {
     /// One row per image.
     pub media: Vec<MediaRead>,
 }
 
-/// What was read of one image.
+/// The reads of one image.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MediaRead {
     /// `boot`, `task` or `firmware`.
@@ -252,22 +251,22 @@ pub struct MediaRead {
     pub size: u64,
     /// The bytes that were sent.
     pub bytes: u64,
-    /// When it was first read.
+    /// The time of the first read of the image.
     pub first_read_at: Option<Timestamp>,
-    /// When its boot record was first read.
+    /// The time of the first read of the boot record of the image.
     pub boot_read_at: Option<Timestamp>,
-    /// When it was last read.
+    /// The time of the last read of the image.
     pub last_read_at: Option<Timestamp>,
-    /// When it stopped being served.
+    /// The time at which the image was no longer served.
     pub ended_at: Option<Timestamp>,
 }
 
 /// A registered server.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServerJson {
-    /// Its serial number.
+    /// The serial number of the server.
     pub serial: String,
-    /// The URL of its BMC.
+    /// The URL of the BMC of the server.
     pub bmc_address: String,
     /// The login at the BMC.
     pub bmc_username: String,
@@ -281,7 +280,7 @@ pub struct ServerJson {
     /// The network of the machine, for jobs whose recipe has none.
     #[serde(default)]
     pub network: Option<serde_json::Map<String, Value>>,
-    /// Its labels.
+    /// The labels of the server.
     pub labels: BTreeMap<String, String>,
     /// Whether a BMC that shows no serial number is accepted.
     #[serde(default)]
@@ -289,35 +288,35 @@ pub struct ServerJson {
     /// The URL under which the BMC reads media, if it differs from the default.
     #[serde(default)]
     pub media_base_url: Option<String>,
-    /// How the certificate of the BMC is checked.
+    /// The check of the certificate of the BMC: `verify`, `pinned` or `insecure`.
     pub tls: String,
     /// The accepted certificate.
     pub tls_fingerprint: Option<String>,
-    /// When the BMC responded last.
+    /// The time of the last response of the BMC.
     pub last_seen: Option<Timestamp>,
-    /// What the last discovery observed.
+    /// The facts that the last discovery observed, a JSON object.
     pub observed: Option<Value>,
-    /// What jobs have learned about the BMC.
+    /// The behaviour of the BMC that jobs have learned, a JSON object.
     pub learned: Option<Value>,
     /// The cleanup that the last job could not do.
     #[serde(default)]
     pub pending_cleanup: Option<Value>,
     /// The maintenance during which no job starts.
     pub maintenance: Option<Closure>,
-    /// Why nothing is done to the server.
+    /// The restoration, because of which nothing is done to the server; `None` for a released server.
     pub restored: Option<Value>,
-    /// The revision.
+    /// The revision of the server; it is the `ETag` too.
     pub revision: i64,
 }
 
-/// Who closed a gate, and why.
+/// A gate that an operator closed.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Closure {
-    /// Since when.
+    /// The time at which the gate was closed.
     pub since: Timestamp,
-    /// By whom.
+    /// The operator who closed the gate.
     pub by: String,
-    /// Why.
+    /// The reason that the operator gave; empty without one.
     pub reason: String,
 }
 
@@ -328,7 +327,7 @@ pub struct ServerPage {
     pub servers: Vec<ServerJson>,
     /// The cursor of the following page.
     pub next: Option<String>,
-    /// Those of them that a job has. The API lists them apart.
+    /// The serial numbers of the listed servers that an unended job has. The API lists them apart.
     #[serde(skip)]
     pub busy: BTreeSet<String>,
 }
@@ -385,9 +384,9 @@ pub struct OverviewJson {
 pub struct OpenJobs {
     /// `queued`, `waiting`, `working` or `held`.
     pub state: String,
-    /// How many.
+    /// The number of jobs in the state.
     pub jobs: u64,
-    /// Since when the oldest of them is in it.
+    /// The time since which the oldest of the jobs is in the state.
     pub since: Timestamp,
     /// The next deadline.
     pub next_deadline: Timestamp,
@@ -400,13 +399,13 @@ pub struct FailureGroupJson {
     pub class: String,
     /// The step.
     pub step: String,
-    /// What happened to the newest of them.
+    /// The failure of the newest of the jobs, in one sentence.
     pub summary: String,
-    /// What to do.
+    /// The next action of an operator.
     pub next_action: String,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// The newest of them.
+    /// The id of the newest of the jobs.
     pub newest_job: String,
     /// When the newest failed.
     pub newest_at: Timestamp,
@@ -419,14 +418,14 @@ pub struct FailureGroupJson {
 pub struct HoldGroupJson {
     /// The class of the hold.
     pub class: String,
-    /// Why the oldest of them is held.
+    /// The hold of the oldest of the jobs, in words.
     pub detail: String,
-    /// How many are held with the same words; absent from a controller of an older version.
+    /// The number of jobs that are held with equal words; absent from a controller of an older version.
     #[serde(default)]
     pub alike: Option<u64>,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Since when the oldest is held.
+    /// The time since which the oldest of the jobs is held.
     pub since: Timestamp,
 }
 
@@ -435,9 +434,9 @@ pub struct HoldGroupJson {
 pub struct WaitGroup {
     /// The reason.
     pub reason: String,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Since when the oldest waits.
+    /// The time since which the oldest of the jobs waits.
     pub since: Timestamp,
     /// The next deadline.
     pub next_deadline: Timestamp,
@@ -446,11 +445,11 @@ pub struct WaitGroup {
 /// Queued jobs that one thing keeps from their start.
 #[derive(Clone, Debug, Deserialize)]
 pub struct BlockedGroupJson {
-    /// What it is.
+    /// The name of what keeps the jobs from their start, such as `drain`, `lock` or `limit`.
     pub blocker: String,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Since when the oldest is queued.
+    /// The time since which the oldest of the jobs is queued.
     pub since: Timestamp,
     /// The next deadline.
     pub next_deadline: Timestamp,
@@ -461,22 +460,22 @@ pub struct BlockedGroupJson {
 pub struct StoppedBatchJson {
     /// The id.
     pub batch_id: String,
-    /// Since when.
+    /// The time at which the batch stopped.
     pub since: Timestamp,
     /// The failures that were counted.
     pub failures: u64,
-    /// Its jobs that have not begun.
+    /// The number of jobs of the batch that have not begun.
     pub queued: u64,
 }
 
 /// Servers on which a job could not clean up.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CleanupJson {
-    /// How many.
+    /// The number of servers.
     pub servers: u64,
-    /// Some of them.
+    /// The serial numbers of some of the servers, at most five.
     pub named: Vec<String>,
-    /// When the oldest of their jobs ended.
+    /// The time at which the oldest of their last jobs ended; `None` when these jobs are removed.
     pub since: Option<Timestamp>,
 }
 
@@ -485,9 +484,9 @@ pub struct CleanupJson {
 pub struct StepGroup {
     /// The step.
     pub step: String,
-    /// Those that wait.
+    /// The number of jobs that wait.
     pub waiting: u64,
-    /// Those at work.
+    /// The number of jobs that work.
     pub working: u64,
 }
 
@@ -496,11 +495,11 @@ pub struct StepGroup {
 pub struct EndedHour {
     /// The begin of the hour.
     pub hour: Timestamp,
-    /// Those that succeeded.
+    /// The number of jobs that succeeded.
     pub succeeded: u64,
-    /// Those that failed.
+    /// The number of jobs that failed.
     pub failed: u64,
-    /// Those that were cancelled.
+    /// The number of jobs that were cancelled.
     pub cancelled: u64,
 }
 
@@ -511,19 +510,19 @@ pub struct Rack {
     pub site: String,
     /// The label `rack`.
     pub rack: String,
-    /// Newest job failed.
+    /// The number of servers whose newest job failed.
     pub failed: u64,
-    /// Newest job held.
+    /// The number of servers whose newest job is held.
     pub held: u64,
-    /// Newest job waiting.
+    /// The number of servers whose newest job waits.
     pub waiting: u64,
-    /// Newest job working.
+    /// The number of servers whose newest job works.
     pub working: u64,
-    /// Newest job queued.
+    /// The number of servers whose newest job is queued.
     pub queued: u64,
-    /// Newest job succeeded.
+    /// The number of servers whose newest installation succeeded.
     pub done: u64,
-    /// No job, or the newest was cancelled.
+    /// The number of servers without an installation, or whose newest one was cancelled.
     pub idle: u64,
 }
 
@@ -541,13 +540,13 @@ pub struct Drain {
 /// A shortage.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PressureJson {
-    /// What is short.
+    /// The shortage in words.
     pub detail: String,
-    /// What to do.
+    /// The next action of an operator.
     pub next_action: String,
 }
 
-/// Whether the controller can do its work.
+/// The readiness of the controller: whether it can do its work.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Readiness {
     /// `ready` or `not ready`.
@@ -559,7 +558,7 @@ pub struct Readiness {
 /// A check of readiness.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ReadinessCheck {
-    /// Whether it passed.
+    /// Whether the check passed.
     pub ok: bool,
     /// The free bytes of the data disk.
     #[serde(default)]
@@ -567,17 +566,17 @@ pub struct ReadinessCheck {
     /// The age of the last backup in seconds.
     #[serde(default)]
     pub age_seconds: Option<u64>,
-    /// What is wrong.
+    /// The problem in words, if there is one.
     #[serde(default)]
     pub message: Option<String>,
 }
 
-/// Who the caller is.
+/// The caller as the API knows it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Me {
     /// The name.
     pub name: String,
-    /// How the caller logged in.
+    /// The way of the login: `password`, `token`, `jwt`, `session`, or `none` without authentication.
     pub login: String,
     /// The role.
     pub role: Option<String>,
@@ -604,14 +603,14 @@ pub struct Session {
     pub login: String,
     /// The address of the client.
     pub address: String,
-    /// The browser.
+    /// The `User-Agent` of the browser at the login.
     pub agent: String,
-    /// When it began.
+    /// The time of the login.
     pub created_at: Timestamp,
-    /// When it was last used.
+    /// The time of the last use, accurate to a minute.
     pub last_used_at: Timestamp,
-    /// When it ends.
+    /// The time at which the session ends, however much it is used.
     pub expires_at: Timestamp,
-    /// Whether it is the one of this request.
+    /// Whether the session is the one of this request.
     pub current: bool,
 }

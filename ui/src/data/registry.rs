@@ -1,4 +1,4 @@
-//! What the API returns for the registry.
+//! The registry as the API returns it.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ pub struct RegistryJson {
     pub accepts_pushes: bool,
     /// The free bytes of the data disk.
     pub free_bytes: u64,
-    /// Why the registry is read-only.
+    /// The reason of the read-only state, if it is set.
     pub read_only: Option<String>,
     /// The number of pins.
     pub pins: u64,
@@ -25,20 +25,20 @@ pub struct RegistryJson {
 pub struct QuotaJson {
     /// The pattern of the repositories.
     pub repositories: String,
-    /// The limit.
+    /// The limit in bytes.
     pub limit_bytes: u64,
-    /// What is stored.
+    /// The stored bytes.
     pub used_bytes: u64,
 }
 
 /// The last scrub.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ScrubStatusJson {
-    /// When it ended.
+    /// The end of the last complete scrub; `None` before the first.
     pub last_verified: Option<Timestamp>,
-    /// The blobs that it read.
+    /// The number of blobs that the last scrub read.
     pub blobs: u64,
-    /// The bytes that it read.
+    /// The number of bytes that the last scrub read.
     pub bytes: u64,
     /// Corrupted content.
     pub quarantined: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Repository {
     /// When a tag was last pushed or removed.
     #[serde(default)]
     pub changed_at: Option<Timestamp>,
-    /// How many pins hold content of it.
+    /// The number of pins that hold content of the repository.
     #[serde(default)]
     pub pins: u64,
 }
@@ -82,7 +82,7 @@ pub struct RepositoryDetail {
     pub tags: Vec<ImageTag>,
     /// The cursor of the following page.
     pub next: Option<String>,
-    /// What holds content.
+    /// The pins that hold content of the repository.
     pub held: Vec<HeldContent>,
     /// The number of pins that are left out.
     pub more_held: u64,
@@ -95,17 +95,17 @@ pub struct ImageTag {
     pub tag: String,
     /// The digest of the manifest.
     pub digest: String,
-    /// What the manifest is.
+    /// The kind of the manifest: `image`, `index`, or the type of the artifact.
     pub kind: String,
-    /// The bytes of everything below it, if that is known.
+    /// The bytes of everything below the tag; `None` when a part is not in this repository.
     pub bytes: Option<u64>,
-    /// The platforms.
+    /// The platforms of the image, as `linux/amd64`.
     pub platforms: Vec<String>,
     /// When the tag was pushed.
     pub pushed_at: Option<Timestamp>,
     /// Whether the tag never moves.
     pub immutable: bool,
-    /// Who holds the manifest.
+    /// The owners of the pins that hold the manifest.
     pub held_by: Vec<String>,
     /// Why the manifest cannot be shown.
     pub problem: Option<String>,
@@ -116,10 +116,10 @@ pub struct ImageTag {
 pub struct HeldContent {
     /// The digest.
     pub digest: String,
-    /// Who holds it.
+    /// The owner of the pin.
     pub owner: String,
     /// The job, if a job holds it.
     pub job_id: Option<String>,
-    /// Since when.
+    /// The time since which the content is held, if it is known.
     pub since: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! What the API returns for a server of restored data.
+//! A server of restored data as the API returns it.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -9,31 +9,31 @@ use serde_json::Value;
 pub struct RestoredServerJson {
     /// The serial number.
     pub serial: String,
-    /// Why the server is not released; nothing when it is.
+    /// The restoration, because of which the server is not released; `None` when it is released.
     pub restored: Option<RestorationJson>,
-    /// What the data says.
+    /// The state of the machine by the restored data.
     pub believed: BelievedMachine,
-    /// What the BMC shows; nothing when it could not be read.
+    /// The state of the machine as its BMC shows it now; `None` when the BMC could not be read.
     pub observed: Option<ObservedMachine>,
     /// Why the BMC could not be read.
     pub problem: Option<String>,
 }
 
-/// Why nothing is done to a server.
+/// The restoration of a server: nothing is done to it, because its data is a copy or old.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RestorationJson {
     /// The time of the last event in the data.
     pub as_of: Timestamp,
-    /// How the controller found that its data is a copy or old.
+    /// The sign by which the controller found that its data is a copy or old.
     pub reason: String,
 }
 
-/// What the data says about a machine.
+/// The state of a machine by the restored data.
 #[derive(Clone, Debug, Deserialize)]
 pub struct BelievedMachine {
     /// The jobs that have not ended.
     pub jobs: Vec<BelievedJob>,
-    /// When the BMC responded last.
+    /// The time of the last response of the BMC.
     pub last_seen: Option<Timestamp>,
 }
 
@@ -44,20 +44,20 @@ pub struct BelievedJob {
     pub job_id: String,
     /// The kind of job.
     pub workflow: String,
-    /// The step at which it was.
+    /// The step at which the job was.
     pub step: Option<String>,
     /// The last step that was completed.
     pub completed: Option<String>,
-    /// What it was waiting for.
+    /// The wait of the job at the time of the data.
     pub waiting: Option<String>,
     /// The time of its last change.
     pub updated_at: Timestamp,
 }
 
-/// What a BMC shows.
+/// The state of a machine as its BMC shows it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ObservedMachine {
-    /// When it was read.
+    /// The time at which the BMC was read.
     pub at: Timestamp,
     /// The power state of the host.
     pub power: Option<String>,
@@ -72,8 +72,8 @@ pub struct ObservedMachine {
 /// A virtual media slot.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ObservedSlot {
-    /// Its id.
+    /// The id of the slot.
     pub id: String,
-    /// Whether it is empty.
+    /// Whether the slot is empty.
     pub empty: bool,
 }

@@ -1,4 +1,4 @@
-//! What the API returns for outgoing webhooks.
+//! Outgoing webhooks as the API returns them.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ pub struct WebhookJson {
     pub types: Vec<String>,
     /// The labels that the job of an event must have.
     pub labels: BTreeMap<String, String>,
-    /// When it was made.
+    /// The time at which the webhook was created.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The user who created the webhook.
     pub created_by: String,
-    /// Why it is disabled.
+    /// The reason why the webhook is disabled; `None` if it is enabled.
     pub disabled: Option<String>,
     /// The number of delivered events.
     pub delivered: u64,
@@ -37,11 +37,11 @@ pub struct WebhookJson {
     pub retrying: u64,
     /// The number of dead letters.
     pub dead_letters: u64,
-    /// Since when every delivery has failed.
+    /// The time since which every delivery has failed.
     pub failing_since: Option<Timestamp>,
     /// The error of the last failed delivery.
     pub last_error: Option<String>,
-    /// Jobs whose next event waits for another attempt; one webhook has them, a list does not.
+    /// The jobs whose next event waits for another attempt. Only the document of one webhook has them, not the list.
     #[serde(default)]
     pub retry_streams: Vec<RetryStreamJson>,
 }
@@ -51,9 +51,9 @@ pub struct WebhookJson {
 pub struct WebhookTest {
     /// The delivery id.
     pub delivery_id: String,
-    /// When it was sent.
+    /// The time at which the test delivery was sent.
     pub sent_at: Timestamp,
-    /// How long the response took, in milliseconds.
+    /// The time that the response took, in milliseconds.
     pub took_ms: u64,
     /// Whether the receiver responded with a 2xx status.
     pub accepted: bool,

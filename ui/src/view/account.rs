@@ -31,7 +31,7 @@ struct Row {
 }
 
 impl AccountView {
-    /// The page.
+    /// The page of the caller with the logins of `page`.
     pub fn of(f: Frame, page: &SessionPage) -> Self {
         let now = f.now;
         let current = page.sessions.iter().find(|session| session.current);

@@ -23,7 +23,7 @@ const TOKEN_ROLES: [(&str, &str); 2] = [
     ("report-only", "reports only: receives reports of installers"),
     ("registry-only", "registry only: pulls and pushes images"),
 ];
-/// How long a token can last: days, with their words.
+/// The lifetimes that the form of a token offers: days, with their words.
 const LASTS: [(&str, &str); 4] =
     [("30", "30 days"), ("90", "90 days"), ("365", "one year"), ("", "until it is revoked")];
 

@@ -7,9 +7,9 @@ use crate::state::State;
 
 /// One thing that would happen.
 pub struct AskEffect {
-    /// Its colour and icon.
+    /// The state whose colour and icon the effect has.
     pub state: State,
-    /// What would happen.
+    /// The effect in words.
     pub text: String,
 }
 
@@ -17,27 +17,27 @@ pub struct AskEffect {
 #[derive(Template)]
 #[template(path = "ask.html")]
 pub struct Ask {
-    /// What is around the page.
+    /// The frame of the page.
     pub f: Frame,
     /// The question.
     pub question: String,
-    /// What is known, in one sentence.
+    /// The facts before the question, in one sentence.
     pub intro: String,
-    /// What would happen.
+    /// The effects of the change.
     pub effects: Vec<AskEffect>,
-    /// Where the form is sent.
+    /// The path to which the form is sent.
     pub action: String,
     /// The key under which a repetition does nothing; empty where none is needed.
     pub key: String,
-    /// The revision to which the question is bound; empty when the answer is for any.
+    /// The revision to which the question is bound; empty when the confirmation is for any revision.
     pub revision: String,
     /// Whether a reason is asked for.
     pub reason: bool,
-    /// The label of the button that does it.
+    /// The label of the button that confirms the change.
     pub yes: String,
     /// The label of the way back.
     pub no: &'static str,
-    /// The way back.
+    /// The path of the way back.
     pub back: String,
     /// Whether the change destroys something.
     pub risk: bool,

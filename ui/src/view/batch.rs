@@ -87,9 +87,9 @@ struct CauseRow {
     servers: Vec<(String, String)>,
     more: u64,
     all: String,
-    /// How many a retry repeats.
+    /// The number of jobs that a retry repeats.
     retriable: u64,
-    /// What is said of the others; empty when there are none.
+    /// The remark about the jobs that a retry leaves out; empty when there are none.
     followed: String,
     retry: String,
 }

@@ -214,6 +214,10 @@ fn effects(preview: &ConditionPreview) -> Vec<AskEffect> {
                 format!("{} left as it is.", words::count(of("skip"), "component is", "components are")),
             );
         }
+        if of("unknown") > 0 {
+            let text = "A part of the inventory could not be read: a device may be left as it is.";
+            effect(State::Waiting, text.to_owned());
+        }
         if of("refuse") > 0 {
             effect(State::Failed, "The plan refuses a component: nothing would be installed.".to_owned());
         }
@@ -230,12 +234,13 @@ fn effects(preview: &ConditionPreview) -> Vec<AskEffect> {
     effects
 }
 
-/// What happens to each component.
+/// The table of an installation plan: one row for each component.
 pub(crate) fn plan_section(plan: &[PlanItemJson]) -> Section {
     let row = |item: &PlanItemJson| {
         let (state, word) = match item.decision.as_str() {
             "install" => (State::Waiting, "Install"),
             "skip" => (State::Done, "Stays"),
+            "unknown" => (State::Waiting, "Not known"),
             _ => (State::Failed, "Refused"),
         };
         let version = |version: &Option<String>| version.clone().unwrap_or_else(|| "–".to_owned());

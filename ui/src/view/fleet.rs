@@ -15,7 +15,7 @@ use crate::words;
 /// The maximum of rows of an import or a batch that a page shows: those that need a person first.
 const SHOWN: usize = 100;
 
-/// How many jobs of a batch run at once, and when it stops, as a form has them.
+/// The limits of a batch as a form has them: jobs that run at once, canaries, failures until it stops.
 #[derive(Clone, Debug, Default)]
 pub struct LimitFields {
     /// The maximum of jobs that run at once.
@@ -311,7 +311,7 @@ impl FormView {
     }
 }
 
-/// What a form of a new batch has.
+/// The fields of the form of a new batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchForm {
     /// The filter of servers.
@@ -320,7 +320,7 @@ pub struct BatchForm {
     pub serials: String,
     /// The recipe, as JSON.
     pub recipe: String,
-    /// How many run at once, and when it stops.
+    /// The limits of the batch.
     pub limits: LimitFields,
     /// Labels as `key=value` words.
     pub labels: String,
@@ -328,7 +328,7 @@ pub struct BatchForm {
     pub key: String,
 }
 
-/// What a preview of a batch found.
+/// The preview of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchPreview {
     /// The number of servers.
@@ -337,7 +337,7 @@ pub struct BatchPreview {
     pub tried: Vec<BatchRow>,
 }
 
-/// What a form of an import has, without the password.
+/// The fields of the form of an import, without the password.
 #[derive(Clone, Debug, Default)]
 pub struct ImportForm {
     /// The table or document.
@@ -348,10 +348,10 @@ pub struct ImportForm {
     pub labels: String,
 }
 
-/// What a retry of installations does to what their servers run.
+/// The warning before a retry of installations, which write the disks again.
 const WRITTEN_AGAIN: &str = "Each host is forced off. If its recipe installs, its disk is written again: what is installed there now is lost.";
 
-/// Why failed jobs are left out of a retry; empty when there are none.
+/// The reason why failed jobs are left out of a retry; empty when there are none.
 pub(super) fn followed(jobs: u64) -> String {
     match jobs {
         0 => String::new(),
@@ -362,7 +362,7 @@ pub(super) fn followed(jobs: u64) -> String {
     }
 }
 
-/// Why a row was refused.
+/// The reason why a row was refused, in words; empty for an accepted row.
 fn why(error: Option<&ErrorBody>) -> String {
     let Some(error) = error else { return String::new() };
     let details = error.details.iter().map(|detail| match detail.path.trim_start_matches('/') {
@@ -400,7 +400,7 @@ fn import_rows(import: &ServerImport) -> Section {
 }
 
 impl TableView {
-    /// The result of an import. `filter` selects the servers, if they have labels in common.
+    /// The result of an import.
     pub fn imported(f: Frame, import: &ServerImport) -> Self {
         let sub = format!(
             "{} registered, {} registered before, {} refused.",
@@ -409,12 +409,12 @@ impl TableView {
             words::thousands(import.refused)
         );
         Self::new(f, "Imported", &sub, vec![import_rows(import)]).below("/ui/servers", "Servers").acts(vec![
-            ("/ui/servers/selection/probe?q=state:unseen".to_owned(), "Look at servers never seen…"),
+            ("/ui/servers/selection/probe?q=state:unseen".to_owned(), "Probe servers never seen…"),
             ("/ui/batches/new".to_owned(), "New batch"),
         ])
     }
 
-    /// What a look at many BMCs found: serial number, and why it failed if it did.
+    /// The results of probes of many BMCs: the serial number of each, and the error of a BMC that could not be read.
     pub fn probed(f: Frame, filter: &str, results: &[(String, Option<String>)]) -> Self {
         let mut rows: Vec<&(String, Option<String>)> = results.iter().collect();
         rows.sort_by_key(|(_, why)| why.is_none());
@@ -432,6 +432,6 @@ impl TableView {
         let read = results.iter().filter(|(_, why)| why.is_none()).count();
         let sub = format!("{read} of {} BMCs responded; nothing was changed on them.", results.len());
         let section = Section::new("probed", "A result for each server", &["Server", "Result"], rows);
-        Self::new(f, "Looked at BMCs", &sub, vec![section]).below(&super::filter::servers(filter), "Servers")
+        Self::new(f, "Probed BMCs", &sub, vec![section]).below(&super::filter::servers(filter), "Servers")
     }
 }

@@ -46,7 +46,7 @@ pub struct Field {
 }
 
 enum Kind {
-    /// One line.
+    /// A field of one line.
     Text,
     /// A password that exists; the browser may fill it in.
     Password,
@@ -54,13 +54,13 @@ enum Kind {
     NewPassword,
     /// A whole number from one to another.
     Number(i64, i64),
-    /// Several lines.
+    /// A field of several lines; the number is that of its rows.
     Area(u8),
     /// A file.
     File(&'static str),
-    /// One of several: values with their words.
+    /// A field with one of several values; each has its words.
     Choice(Vec<(String, String)>),
-    /// Yes or no.
+    /// A switch: yes or no.
     Switch,
 }
 
@@ -69,7 +69,7 @@ impl Field {
         Self { name, label, value: value.to_owned(), hint: "", kind, required: false }
     }
 
-    /// One line.
+    /// A field of one line.
     pub fn text(name: &'static str, label: &'static str, value: &str) -> Self {
         Self::new(name, label, value, Kind::Text)
     }
@@ -84,12 +84,12 @@ impl Field {
         Self::new(name, label, "", Kind::NewPassword)
     }
 
-    /// A whole number.
+    /// A field for a whole number from `least` to `most`.
     pub fn number(name: &'static str, label: &'static str, value: &str, (least, most): (i64, i64)) -> Self {
         Self::new(name, label, value, Kind::Number(least, most))
     }
 
-    /// Several lines.
+    /// A field of several lines; `rows` is their number.
     pub fn area(name: &'static str, label: &'static str, value: &str, rows: u8) -> Self {
         Self::new(name, label, value, Kind::Area(rows))
     }
@@ -99,7 +99,7 @@ impl Field {
         Self::new(name, label, "", Kind::File(kinds))
     }
 
-    /// One of several.
+    /// A field with one of several values.
     pub fn choice(
         name: &'static str,
         label: &'static str,
@@ -109,18 +109,18 @@ impl Field {
         Self::new(name, label, value, Kind::Choice(choices))
     }
 
-    /// Yes or no.
+    /// A switch: yes or no.
     pub fn switch(name: &'static str, label: &'static str, on: bool) -> Self {
         Self::new(name, label, if on { "yes" } else { "" }, Kind::Switch)
     }
 
-    /// A sentence below the field.
+    /// Adds a sentence below the field.
     pub fn hint(mut self, hint: &'static str) -> Self {
         self.hint = hint;
         self
     }
 
-    /// The form is not sent without it.
+    /// Makes the field required: a browser does not send the form without it.
     pub fn required(mut self) -> Self {
         self.required = true;
         self
@@ -157,25 +157,25 @@ impl FormView {
         }
     }
 
-    /// What is known, in one sentence.
+    /// Sets the facts before the form, in one sentence.
     pub fn intro(mut self, intro: impl Into<String>) -> Self {
         self.intro = intro.into();
         self
     }
 
-    /// The page above this one.
+    /// Sets the page above this one, to which the breadcrumb leads.
     pub fn below(mut self, path: impl Into<String>, name: impl Into<String>) -> Self {
         self.crumb = Some((path.into(), name.into()));
         self
     }
 
-    /// A note above the form.
+    /// Adds a note above the form.
     pub fn note(mut self, state: State, text: impl Into<String>) -> Self {
         self.notes.push((state, crate::words::cut(&text.into())));
         self
     }
 
-    /// What was wrong with the form that was sent.
+    /// Sets the problems of the form that was sent.
     pub fn refused(mut self, refused: Vec<ErrorDetail>) -> Self {
         self.refused = refused;
         self
@@ -193,7 +193,7 @@ impl FormView {
         self
     }
 
-    /// A field.
+    /// Adds a field to the form.
     pub fn field(mut self, field: Field) -> Self {
         self.upload |= matches!(field.kind, Kind::File(_));
         self.fields.push(field);
@@ -206,7 +206,7 @@ impl FormView {
         self
     }
 
-    /// The button that does it: `do=yes`. A form without it only previews.
+    /// Adds the button that makes the change: `do=yes`. A form without it only previews.
     pub fn yes(mut self, label: impl Into<String>) -> Self {
         self.yes = Some(label.into());
         self
@@ -218,13 +218,13 @@ impl FormView {
         self
     }
 
-    /// A link below the form, to another question about the same thing.
+    /// Adds a link below the form, to another question about the same thing.
     pub fn link(mut self, path: impl Into<String>, label: &'static str) -> Self {
         self.links.push((path.into(), label));
         self
     }
 
-    /// A table below the form.
+    /// Adds a table below the form.
     pub(crate) fn section(mut self, section: Section) -> Self {
         self.sections.push(section);
         self

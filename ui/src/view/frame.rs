@@ -1,4 +1,4 @@
-//! What every page has around its content: navigation, account, theme, the palette.
+//! The frame of every page, around its content: navigation, account, theme, the palette.
 
 use jiff::Timestamp;
 
@@ -20,19 +20,19 @@ pub enum Tab {
     Events,
     /// Settings, users, tokens and the audit log.
     Settings,
-    /// A page that is under none of them.
+    /// No entry: the page is below none of them.
     None,
 }
 
 /// The colours of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
-    /// As the system has it.
+    /// The colours of the system of the browser.
     #[default]
     System,
-    /// Light.
+    /// Light colours.
     Light,
-    /// Dark.
+    /// Dark colours.
     Dark,
 }
 
@@ -70,16 +70,16 @@ impl Theme {
     }
 }
 
-/// What the caller may do.
+/// The rights of the caller, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CallerRole {
     /// No page: tokens for reports or the registry.
     Nothing,
-    /// Read.
+    /// The caller may read.
     Viewer,
     /// Change servers and jobs.
     Operator,
-    /// Everything.
+    /// The caller may do everything.
     Admin,
 }
 
@@ -95,7 +95,7 @@ impl CallerRole {
     }
 }
 
-/// What every page has around its content.
+/// The frame of a page: what every page has around its content.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// The title of the page.
@@ -106,7 +106,7 @@ pub struct Frame {
     pub path: String,
     /// The name of the caller.
     pub user: String,
-    /// What the caller may do.
+    /// The rights of the caller.
     pub role: CallerRole,
     /// Whether the caller sees every server, and not only those with the labels of a token.
     pub sees_all: bool,
@@ -114,7 +114,7 @@ pub struct Frame {
     pub role_name: String,
     /// The number of jobs that failed and need a person.
     pub failed: u64,
-    /// The colours.
+    /// The theme of the page: light, dark, or as the system has it.
     pub theme: Theme,
     /// Whether times are shown by the clock.
     pub clock_times: bool,
@@ -122,11 +122,11 @@ pub struct Frame {
     pub csrf: String,
     /// The version of the program.
     pub version: &'static str,
-    /// Whether its path shows the page again: the response to a form has no such path.
+    /// Whether a request of the path shows the page again: the response to a form has no such path.
     pub reads: bool,
     /// The stream of events that tells the script to read the page again.
     pub stream: Option<String>,
-    /// What was just done.
+    /// The change that was just made, in words.
     pub notice: Option<String>,
     /// The time of the page.
     pub now: Timestamp,

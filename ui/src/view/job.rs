@@ -29,7 +29,7 @@ pub struct JobView {
     verbs: Vec<Verb>,
     steps: Vec<StepRow>,
     steps_sub: String,
-    /// When the job was created, while it has not ended.
+    /// The time at which the job was created; `None` when it has ended.
     created: Option<When>,
     media: Vec<Medium>,
     /// Whether bytes are read without an event about it, so that the page is read again after a time.
@@ -77,7 +77,7 @@ struct StepRow {
     width: String,
 }
 
-/// What is said of a job: a text, or a time whose words move with the clock.
+/// A fact about a job: a text, or a time whose words move with the clock.
 enum Fact {
     Text(String),
     Time(When),
@@ -235,8 +235,8 @@ impl Why {
 /// The failure classes of jobs that were ended without their cleanup.
 const NOT_CLEANED_UP: [&str; 2] = ["unreadable", "restored"];
 
-/// What a job has left of its machine. The finish list runs at every end, and the first steps only read: a row of a step alone does not
-/// say that something was changed.
+/// The state in which a job has left its machine, in words. The finish list runs at every end, and the first steps only read:
+/// a row of a step alone does not say that something was changed.
 fn machine(job: &JobJson, steps: &[StepJson]) -> Option<String> {
     let began =
         |is_meant: fn(&str) -> bool| steps.iter().any(|step| step.phase != "skipped" && is_meant(&step.step));
@@ -350,12 +350,12 @@ fn medium(read: &MediaRead, over: bool, now: Timestamp) -> Medium {
     }
 }
 
-/// How many seconds of reports the rate of the OS image is of.
+/// The time span of the reports from which the rate of the OS image is computed, in seconds.
 const RATE_OF: i64 = 30;
 /// The seconds after the last report from which on the installer is silent: what it reads now is not known.
 const SILENT: i64 = 20;
 
-/// What the maintenance OS has read of the OS image, if its last report says so.
+/// The bytes of the OS image that the maintenance OS has read, if its last report says so.
 fn os_image(events: &[EventJson], now: Timestamp) -> Option<Medium> {
     let mut reports = events.iter().rev().filter(|event| event.kind == "report.progress");
     let read = |event: &EventJson| {

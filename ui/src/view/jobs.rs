@@ -34,7 +34,7 @@ pub struct JobsQuery {
 }
 
 impl JobsQuery {
-    /// Reads the field.
+    /// Reads the terms of the filter field.
     pub fn parse(text: &str) -> Self {
         Self { terms: filter::terms(text) }
     }

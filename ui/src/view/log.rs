@@ -8,7 +8,7 @@ use super::frame::Frame;
 #[derive(Template)]
 #[template(path = "log.html")]
 pub struct LogView {
-    /// What is around the page.
+    /// The frame of the page.
     pub f: Frame,
     /// The page of the job.
     pub back: String,

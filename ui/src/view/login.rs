@@ -1,4 +1,4 @@
-//! The login.
+//! The login page.
 
 use askama::Template;
 
@@ -8,7 +8,7 @@ use crate::assets;
 #[derive(Template)]
 #[template(path = "login.html")]
 pub struct LoginView {
-    /// Why the last attempt was refused.
+    /// The reason why the last attempt was refused.
     pub refused: Option<String>,
     /// Whether the login of a form that was sent has ended.
     pub ended: bool,

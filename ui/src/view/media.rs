@@ -51,7 +51,7 @@ fn name(image: &str) -> &str {
     }
 }
 
-/// The state in one word, and what it means.
+/// The state of an image in one word, and what it means.
 fn standing(media: &Media, now: jiff::Timestamp) -> (Badge, String) {
     let ago =
         |at: Option<jiff::Timestamp>| at.map(|at| When::of(at, now).words().to_owned()).unwrap_or_default();

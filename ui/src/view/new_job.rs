@@ -42,7 +42,7 @@ struct Plan {
 }
 
 impl NewJobView {
-    /// The form with what was wrong, and the plan of its dry run.
+    /// The form of a new job with the problems of the last attempt, and the plan of its dry run.
     pub fn of(f: Frame, form: JobForm, refused: Vec<ErrorDetail>, plan: Option<&DryRunJson>) -> Self {
         let plan = plan.map(|plan| Plan::of(&f, plan));
         Self { f, form, refused, plan }

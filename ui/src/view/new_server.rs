@@ -10,7 +10,7 @@ use crate::words;
 #[derive(Template)]
 #[template(path = "new_server.html")]
 pub struct NewServerView {
-    /// What is around the page.
+    /// The frame of the page.
     pub f: Frame,
     /// The serial number.
     pub serial: String,
@@ -20,14 +20,14 @@ pub struct NewServerView {
     pub bmc_username: String,
     /// Labels as `key=value` words.
     pub labels: String,
-    /// What was wrong.
+    /// The problems of the form that was sent.
     pub refused: Vec<ErrorDetail>,
     /// Whether a server with this serial number is registered.
     pub registered: bool,
 }
 
 impl NewServerView {
-    /// The empty form.
+    /// The empty form of a new server.
     pub fn empty(f: Frame) -> Self {
         Self {
             f,

@@ -67,10 +67,10 @@ struct Need {
     state: State,
     title: String,
     text: String,
-    /// What to do; empty where the text says it.
+    /// The next action of an operator; empty where the text says it.
     act: String,
     who: Vec<String>,
-    /// Since when, if it is known.
+    /// The time since which the need exists, if it is known.
     since: Option<When>,
     path: String,
 }
@@ -80,7 +80,7 @@ struct MoreNeeds {
     words: String,
     failures: String,
     held: String,
-    /// How many stopped batches are counted, when more may have stopped.
+    /// The number of stopped batches that are counted, when more may have stopped.
     counted: Option<usize>,
 }
 
@@ -175,7 +175,7 @@ impl Just {
 }
 
 impl OverviewView {
-    /// The page.
+    /// The overview page of these numbers.
     pub fn of(
         f: Frame,
         overview: &OverviewJson,
@@ -292,7 +292,7 @@ fn class_of(group: &FailureGroupJson, groups: &[FailureGroupJson]) -> String {
     }
 }
 
-/// What needs a person: failures, holds, stopped batches, servers to clean up.
+/// The needs: what waits for a person. Failures, holds, stopped batches, servers to clean up.
 fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 4] {
     let failures = overview.failures.iter().map(|group| Need {
         state: State::Failed,

@@ -14,19 +14,19 @@ const TAGS: usize = 4;
 
 /// The folder in which a registry client looks for the certificate authority of the controller.
 const CA_FOLDER: &str = "shoal-ca";
-/// What the user name and the password of a registry client are.
+/// The login of a registry client, in words.
 const LOGIN: &str = "any user name, your token as the password";
 
-/// How a browser reaches the registry, and so a client beside it.
+/// The place of the registry: how a browser reaches it, and so a client beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct RegistryPlace<'a> {
     /// Host and port.
     pub host: &'a str,
-    /// What a client checks.
+    /// The end of the TLS connection, which decides what a client must trust.
     pub tls: RegistryTls,
 }
 
-/// Where the TLS connection of a client ends.
+/// The place where the TLS connection of a client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegistryTls {
     /// The TLS listener of the controller, whose authority clients are given.
@@ -38,7 +38,7 @@ pub enum RegistryTls {
 }
 
 impl RegistryPlace<'_> {
-    /// The option of skopeo without which it refuses this place, with the blank after it. `side` is empty, `src-` or `dest-`.
+    /// The option of skopeo without which it refuses the registry, with the blank after it. `side` is empty, `src-` or `dest-`.
     fn tls(self, side: &str) -> String {
         match self.tls {
             RegistryTls::OwnListener => format!("--{side}cert-dir {CA_FOLDER} "),
@@ -59,7 +59,7 @@ impl RegistryPlace<'_> {
         })
     }
 
-    /// What is said beside the commands.
+    /// The note beside the commands.
     fn note(self) -> String {
         match self.tls {
             RegistryTls::OwnListener => format!(

@@ -36,13 +36,13 @@ impl Section {
         Self { id, title, note: String::new(), columns, rows, empty: "", more: None, hits: false }
     }
 
-    /// What stands beside the heading.
+    /// Sets the note beside the heading.
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// What stands in place of rows when there are none.
+    /// Sets the text that stands in place of rows when there are none.
     pub(crate) fn or(mut self, empty: &'static str) -> Self {
         self.empty = empty;
         self

@@ -17,16 +17,16 @@ use crate::state::State;
 use crate::time::When;
 use crate::words;
 
-/// The most text of a card that is shown for one fact.
+/// The maximum of slots of a card that are shown.
 const MAX_SLOTS: usize = 16;
 
 /// The maximum of firmware entries that are shown.
 const MAX_FIRMWARE: usize = 32;
 
-/// What the page of a server shows besides the server, its jobs and its card.
+/// The documents that the page of a server shows besides the server, its jobs and its card.
 #[derive(Clone, Debug, Default)]
 pub struct ServerParts {
-    /// What the server is made of.
+    /// The out-of-band inventory of the server.
     pub inventory: InventoryJson,
     /// The newest condition of each kind.
     pub conditions: ConditionList,
@@ -34,9 +34,9 @@ pub struct ServerParts {
     pub diagnostics: LastDiagnostics,
     /// The firmware set that fits the server, or why none does; `None` while vendor and model are not known.
     pub fitting: Option<Result<String, String>>,
-    /// Why the open job of the server has not begun; `None` without one, and for one that has begun.
+    /// The reason why the open job of the server has not begun; `None` without such a job.
     pub begins: Option<String>,
-    /// Why the BMC could not be read now.
+    /// The reason why the BMC could not be read now.
     pub refused: Option<String>,
 }
 
@@ -104,7 +104,7 @@ struct Slot {
     how: String,
 }
 
-/// What the last discovery of a machine observed, in rows.
+/// The facts that the last discovery of a machine observed, in rows.
 pub(crate) fn observed_facts(observed: &Value) -> Vec<(&'static str, String)> {
     let names = [
         ("Model", "model"),
@@ -298,7 +298,7 @@ fn diagnosed(last: &LastDiagnostics, now: jiff::Timestamp) -> Option<Section> {
     let row = |check: &&crate::data::DiagnosticCheck| {
         let (state, word) = match check.status.as_str() {
             "pass" => (State::Done, "Passed"),
-            "warn" => (State::Waiting, "Look at it"),
+            "warn" => (State::Waiting, "Check it"),
             "fail" => (State::Failed, "Failed"),
             _ => (State::Queued, "Not tried"),
         };

@@ -19,7 +19,7 @@ const TLS: [(&str, &str); 3] = [
     ("insecure", "insecure: any certificate"),
 ];
 
-/// What happens to unfinished jobs of a released server.
+/// The decisions about the unfinished jobs of a server that is released.
 const DECISIONS: [(&str, &str); 3] = [
     ("", "Decide…"),
     ("continue", "They continue where the data says they were"),
@@ -43,7 +43,7 @@ pub struct ServerForm {
     pub quirks: String,
     /// The network of the machine, as JSON.
     pub network: String,
-    /// How the certificate is checked.
+    /// The check of the certificate: `verify`, `pinned` or `insecure`.
     pub tls: String,
     /// The accepted certificate.
     pub tls_fingerprint: String,
@@ -61,7 +61,7 @@ fn choices(from: &[(&str, &str)]) -> Vec<(String, String)> {
     from.iter().map(|(value, words)| ((*value).to_owned(), (*words).to_owned())).collect()
 }
 
-/// What differs between two states of a server: the name, the former value, the new one.
+/// The differences between two states of a server: for each the name, the former value, the new one.
 fn differences(before: &ServerJson, after: &ServerJson, password: bool) -> Vec<Vec<Cell>> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let object = |value: &Option<serde_json::Map<String, Value>>| {
@@ -171,7 +171,7 @@ impl FormView {
         }
     }
 
-    /// What a change of a server would do. `sealed` is the change.
+    /// The preview of a change of a server. `sealed` is the change.
     pub fn server_change(
         f: Frame,
         before: &ServerJson,

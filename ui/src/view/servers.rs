@@ -54,7 +54,7 @@ struct Row {
     seen: Option<When>,
 }
 
-/// What a server is, apart from its jobs: its state and why.
+/// The state of a server apart from its jobs, with its word and its reason.
 pub(crate) fn standing(server: &ServerJson, now: Timestamp) -> (State, &'static str, String) {
     match (&server.restored, &server.maintenance) {
         (Some(_), _) => (
@@ -82,14 +82,14 @@ pub(crate) fn standing(server: &ServerJson, now: Timestamp) -> (State, &'static 
     }
 }
 
-/// The model of a server as its BMC or its operator says it.
+/// The manufacturer and the model of a server, as its BMC or its operator says them.
 pub(crate) fn model(server: &ServerJson) -> String {
     let observed = |key: &str| server.observed.as_ref().and_then(|observed| observed[key].as_str());
     let words = [observed("manufacturer").or(server.vendor.as_deref()), observed("model")];
     words::cut(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
 }
 
-/// Where a server is, by its labels.
+/// The place of a server: site, rack and unit of its labels.
 pub(crate) fn place(server: &ServerJson) -> String {
     let keys = [("site", ""), ("rack", "rack "), ("unit", "unit ")];
     let label = |(key, word): (&str, &str)| server.labels.get(key).map(|value| format!("{word}{value}"));

@@ -44,13 +44,13 @@ impl TableView {
         }
     }
 
-    /// The page above this one.
+    /// Sets the page above this one, to which the breadcrumb leads.
     pub(crate) fn below(mut self, path: &str, name: &str) -> Self {
         self.crumb = Some((path.to_owned(), name.to_owned()));
         self
     }
 
-    /// The links of the head.
+    /// Sets the links of the head.
     pub(crate) fn acts(mut self, acts: Vec<(String, &'static str)>) -> Self {
         self.acts = acts;
         self

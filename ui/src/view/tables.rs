@@ -61,7 +61,7 @@ fn query_of(parts: &[FilterPart<'_>]) -> String {
     set.map(|(name, _, value, _)| format!("{name}={}", words::encoded(value))).collect::<Vec<_>>().join("&")
 }
 
-/// The fields of the form.
+/// The fields of the form of these filters.
 fn fields_of(parts: &[FilterPart<'_>]) -> Vec<FilterField> {
     let field = |(name, label, value, example): &FilterPart<'_>| FilterField {
         name,
@@ -216,7 +216,7 @@ impl TableView {
             .acts(acts)
     }
 
-    /// What a search found.
+    /// The results of a search: jobs and servers.
     pub fn found(f: Frame, asked: &str, jobs: &JobPageJson, servers: &ServerPage) -> Self {
         let now = f.now;
         let server_rows = servers.servers.iter().map(|server| {

@@ -28,7 +28,7 @@ fn path(id: &str) -> String {
     format!("/ui/webhooks/{}", words::encoded(id))
 }
 
-/// The state in one word, and why.
+/// The state of a webhook in one word, and the reason.
 fn standing(webhook: &WebhookJson, now: jiff::Timestamp) -> (Badge, String) {
     let error = webhook.last_error.as_deref().unwrap_or_default();
     let (state, word, why) = match (&webhook.disabled, webhook.failing_since) {
@@ -171,7 +171,7 @@ impl TableView {
 }
 
 impl TableView {
-    /// What the receiver responded to a test delivery.
+    /// The response of the receiver to a test delivery.
     pub fn webhook_test(f: Frame, webhook: &WebhookJson, tested: &WebhookTest) -> Self {
         let fact = |name: &str, cell: Cell| vec![Cell::text(name), cell];
         let (state, word) = match tested.accepted {

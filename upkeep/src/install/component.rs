@@ -1,6 +1,6 @@
 //! What the steps of one component share: its item of the plan, the outputs of its other steps, its installed version.
 
-use redfish::{Bmc, Discovery, RedfishError, SystemSelector, UpdateState};
+use redfish::{Bmc, RedfishError, SystemSelector, UpdateState};
 use serde::de::DeserializeOwned;
 
 use super::super::{InstallFirmware, names};
@@ -9,7 +9,8 @@ use super::validate::order;
 use bmc::{failure, output_of};
 use engine::{StepContext, StepError};
 use firmware::{
-    Component, Entry, FirmwareVersion, Recognised, Restart, ShownFirmware, VersionOrder, candidates, compare,
+    Component, Entry, FirmwareVersion, OwnVersions, Recognised, Restart, ShownFirmware, VersionOrder,
+    candidates, compare, running,
 };
 use model::{Serial, StepName, StepPhase, StepRecord};
 
@@ -88,45 +89,58 @@ pub(super) fn sibling_is_done(context: &StepContext, step: &StepName) -> bool {
     record(context, step, &context.record.key).is_some_and(|record| record.phase == StepPhase::Done)
 }
 
-/// Reads the members of the firmware inventory.
-pub(super) async fn inventory(bmc: &Bmc) -> Result<Vec<ShownFirmware>, RedfishError> {
+/// Reads the members of the firmware inventory that can be read.
+pub(super) async fn inventory(bmc: &Bmc) -> Result<Inventory, RedfishError> {
     let service = bmc.update_capability().await?;
     let inventory = bmc.firmware_inventory(&service).await?;
-    Ok(inventory.items.iter().map(ShownFirmware::from).collect())
+    let members = inventory.items.iter().map(ShownFirmware::from).collect();
+    Ok(Inventory { members, unreadable: inventory.unreadable })
 }
 
-/// The firmware of a component as the BMC shows it now, with the path of its member. Of several members that look like the
-/// firmware of the server itself, the one with the wanted version is taken: the BMC shows which of them runs by its state.
+/// The firmware inventory of a BMC.
+pub(super) struct Inventory {
+    pub(super) members: Vec<ShownFirmware>,
+    /// How many members could not be read: what they are is not known.
+    pub(super) unreadable: usize,
+}
+
+/// The firmware of a component as the BMC shows it now, with the path of its member.
 pub(super) async fn shown(
     bmc: &Bmc,
     serial: &Serial,
     item: &PlanItem,
     target: &FirmwareVersion,
 ) -> Result<Option<Recognised>, RedfishError> {
-    let all = candidates(&inventory(bmc).await?, item.component);
-    let of_server = item.component.is_in_every_server();
-    if all.is_empty() && of_server {
-        let found = bmc.discover(&SystemSelector::serial(serial.as_str())).await?;
-        return Ok(own(&found, item.component).map(|version| bare(item, version)));
+    let all = candidates(&inventory(bmc).await?.members, item.component);
+    if !item.component.is_in_every_server() {
+        return Ok(of_item(&all, item, target, &OwnVersions::default()));
     }
-    let same = |one: &&Recognised| {
-        one.installed.version.as_ref().is_some_and(|shown| compare(shown, target) == VersionOrder::Same)
+    let own = match all.len() {
+        1 => OwnVersions::default(),
+        _ => OwnVersions::from(&bmc.discover(&SystemSelector::serial(serial.as_str())).await?),
     };
-    let named = |one: &&Recognised| Some(&one.installed.id) == item.id.as_ref();
-    let found = match of_server {
-        true => all.iter().find(same).or_else(|| all.iter().find(named)).or(all.first()),
-        false => all.iter().find(named),
-    };
-    Ok(found.cloned())
+    let bare = || own.of(item.component).map(|version| bare(item, version.clone()));
+    Ok(of_item(&all, item, target, &own).or_else(bare))
 }
 
-/// The version that the manager or the system shows itself.
-fn own(found: &Discovery, component: Component) -> Option<FirmwareVersion> {
-    match component {
-        Component::Bmc => found.manager.as_ref()?.firmware.clone(),
-        Component::Bios => found.system.bios_version.clone(),
-        _ => None,
+/// The member of a component of the plan. Of several members that look like the BMC or the BIOS, it is the one that runs, as for the
+/// plan; where the machine itself shows none of their versions, the one that the plan named, then one with the new version: the ids
+/// of some BMCs change with it.
+pub(super) fn of_item(
+    all: &[Recognised],
+    item: &PlanItem,
+    target: &FirmwareVersion,
+    own: &OwnVersions,
+) -> Option<Recognised> {
+    let named = || all.iter().find(|one| Some(&one.installed.id) == item.id.as_ref());
+    if !item.component.is_in_every_server() {
+        return named().cloned();
     }
+    let is_new = |one: &&Recognised| {
+        one.installed.version.as_ref().is_some_and(|shown| compare(shown, target) == VersionOrder::Same)
+    };
+    let found = running(all, item.component, own).or_else(named);
+    found.or_else(|| all.iter().find(is_new)).or(all.first()).cloned()
 }
 
 fn bare(item: &PlanItem, version: FirmwareVersion) -> Recognised {

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::super::identified::identified_bmc;
 use super::super::{UpkeepServices, names};
-use super::component::inventory;
+use super::component::{inventory, of_item};
 use super::offer::Planned;
 use bmc::{failure, from_redfish, output_of};
 use engine::{StepContext, StepError, StepReport};
-use firmware::{VersionOrder, candidates, compare};
+use firmware::{OwnVersions, VersionOrder, candidates, compare};
 use model::mutant::{self, Mutant};
 use model::{Effect, NewEvent, StepName};
 
@@ -27,15 +27,12 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
     let failed = |error: RedfishError| from_redfish(STEP, &error);
     let shown = inventory(&connected.bmc).await.map_err(failed)?;
+    let own = OwnVersions::from(&found.discovery);
     let mut missing = Vec::new();
-    for item in &installs {
-        let all = candidates(&shown, item.component);
-        let is_new = all.iter().any(|one| {
-            let same_device =
-                item.component.is_in_every_server() || Some(&one.installed.id) == item.id.as_ref();
-            let versions = one.installed.version.as_ref().zip(item.then.as_ref());
-            same_device && versions.is_some_and(|(is, then)| compare(is, then) == VersionOrder::Same)
-        });
+    for (item, then) in installs.iter().filter_map(|item| Some((item, item.then.as_ref()?))) {
+        let all = candidates(&shown.members, item.component);
+        let is = of_item(&all, item, then, &own).and_then(|one| one.installed.version);
+        let is_new = is.is_some_and(|is| compare(&is, then) == VersionOrder::Same);
         // What no member of the inventory shows was verified by what the manager or the system itself shows.
         if !is_new && !all.is_empty() {
             missing.push(item.what());

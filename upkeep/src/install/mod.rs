@@ -51,6 +51,7 @@ use firmware::{Entry, VerifiedFirmware};
 use model::{RunId, Snapshot, StepName, Wait};
 
 pub use offer::{PlanItem, planned};
+pub(super) use settle::left_behind;
 pub use urls::{ImageReads, ImageUrls, IssuedUrl, UrlOrder};
 
 /// The time limit of a step that waits for a BMC that flashes, or for an operator who restarts the host.

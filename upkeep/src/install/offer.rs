@@ -20,7 +20,7 @@ pub struct PlanItem {
     pub now: Option<FirmwareVersion>,
     /// The version of the file.
     pub then: Option<FirmwareVersion>,
-    /// `install`, `skip` or `refuse`.
+    /// `install`, `skip`, `refuse` or `unknown`.
     pub decision: String,
     /// Why it is skipped or refused; for an installation, the relation of the versions.
     pub reason: String,
@@ -81,6 +81,10 @@ pub fn planned(order: &InstallFirmware, server: &ServerFirmware) -> Result<Vec<P
     Ok(items(&plan(server, &set, options), &server.installed))
 }
 
+/// Why it is not known whether the server has a device.
+const UNREAD: &str =
+    "a part of the firmware inventory could not be read, which may be such a device; it is left as it is";
+
 fn items(plan: &Plan, installed: &[Installed]) -> Vec<PlanItem> {
     let all = plan.items.iter().map(|item| {
         let (decision, reason, entry) = match &item.decision {
@@ -89,6 +93,7 @@ fn items(plan: &Plan, installed: &[Installed]) -> Vec<PlanItem> {
             }
             PlanDecision::Skip(reason) => ("skip", reason.to_string(), None),
             PlanDecision::Refuse(refusal) => ("refuse", refusal.to_string(), None),
+            PlanDecision::Unknown => ("unknown", UNREAD.to_owned(), None),
         };
         PlanItem {
             component: item.component,

@@ -13,11 +13,13 @@ use super::validate::order;
 use bmc::{QUEUE, class, failure, from_redfish, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport, WaitRequest};
 use firmware::{OwnVersions, ServerFirmware};
-use model::{NewEvent, StepInstance, StepName, StepPhase};
+use model::{EventLevel, NewEvent, StepInstance, StepName, StepPhase};
 
 const STEP: &StepName = names::FW_PLAN;
 /// How long a host boots until its BMC lists all parts.
 const BOOT_TIME: Duration = Duration::from_secs(10 * 60);
+/// How long a BMC may list entries of its inventory that it cannot show, before the plan is made without them.
+const READABLE_WITHIN: Duration = Duration::from_secs(2 * 60);
 /// The delay between two reads meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -27,18 +29,17 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let failed = |error: RedfishError| from_redfish(STEP, &error);
     let shown = inventory(&connected.bmc).await.map_err(failed)?;
     let system = &found.discovery.system;
-    let own = OwnVersions {
-        bmc: found.discovery.manager.as_ref().and_then(|manager| manager.firmware.clone()),
-        bios: system.bios_version.clone(),
-    };
+    let own = OwnVersions::from(&found.discovery);
     let named = (system.manufacturer.as_deref(), system.model.as_deref());
-    let server = ServerFirmware::of_shown(&shown, &own, named).map_err(|missing| {
+    let read = (&shown.members[..], shown.unreadable);
+    let server = ServerFirmware::of_shown(read, &own, named).map_err(|missing| {
         let summary =
             format!("the BMC shows no {missing} of the server, so that no firmware can be chosen for it");
         let next = "restart the BMC, then read the inventory: `shoal server inventory SERIAL --refresh`";
         StepError::fail(failure(class::UNSUPPORTED, STEP, summary, next))
     })?;
-    if let Some(wait) = parts_may_appear(context, &order, &server) {
+    let wait = parts_may_appear(context, &order, &server).or_else(|| parts_may_be_read(context, &server));
+    if let Some(wait) = wait {
         connected.bmc.release_idle();
         return Ok(StepReport::wait(wait));
     }
@@ -71,6 +72,19 @@ fn parts_may_appear(
     Some(wait)
 }
 
+/// A BMC that has just restarted lists members that it cannot show yet: they get [`READABLE_WITHIN`] from the first read.
+fn parts_may_be_read(context: &StepContext, server: &ServerFirmware) -> Option<WaitRequest> {
+    let left = READABLE_WITHIN.checked_sub(context.now().since(context.record.started_at))?;
+    if server.unread == 0 {
+        return None;
+    }
+    let detail =
+        format!("the BMC lists {} entries of its firmware inventory that it cannot show", server.unread);
+    let mut wait = wait_for_bmc(&waits::PARTS_SHOWN, left + READABLE_WITHIN, detail);
+    wait.poll = Some(LOOK_INTERVAL);
+    Some(wait)
+}
+
 /// The report of a plan. The steps of its components are executed in `queue`, like this step.
 fn report(plan: Planned, queue: &str) -> Result<StepReport, StepError> {
     let refused: Vec<String> = plan
@@ -97,7 +111,11 @@ fn report(plan: Planned, queue: &str) -> Result<StepReport, StepError> {
         };
         report.plan.extend(names::OF_COMPONENT.iter().map(instance));
     }
-    let event = NewEvent::info("firmware.planned", plan.summary.clone()).with(json!({ "items": plan.items }));
+    let mut event =
+        NewEvent::info("firmware.planned", plan.summary.clone()).with(json!({ "items": plan.items }));
+    if plan.items.iter().any(|item| item.decision == "unknown") {
+        event.level = EventLevel::Warn;
+    }
     Ok(report.with_output(json!(plan)).event(event))
 }
 
@@ -108,6 +126,7 @@ pub(super) fn summary(items: &[PlanItem]) -> String {
         .map(|item| match item.decision.as_str() {
             "install" => format!("install {} over {}", item.what(), item.version_now()),
             "skip" => format!("skip {} ({})", item.component, item.reason),
+            "unknown" => format!("leave {} ({})", item.component, item.reason),
             _ => format!("refuse {} ({})", item.component, item.reason),
         })
         .collect();

@@ -29,13 +29,13 @@ impl Fetch {
         let since = |time: Time| now.since(time).as_secs() / 60;
         match reads.last_at {
             None => format!(
-                "the BMC has not asked for the image of {what} since {} min: is {} reachable from its network?",
+                "the BMC has not asked for the image of {what} for {} min: is {} reachable from its network?",
                 since(self.issued_at),
                 self.base
             ),
             Some(last) if since(last) > 0 => {
                 format!(
-                    "the BMC has read {} of {what}, and nothing since {} min",
+                    "the BMC has read {} of {what}, and nothing for {} min",
                     self.amount(reads),
                     since(last)
                 )
@@ -92,12 +92,12 @@ mod tests {
         let said = |reads: &ImageReads, now| fetch().sentence("bios 2.19", reads, at(now));
         assert_eq!(
             said(&reads(0, None), 220),
-            "the BMC has not asked for the image of bios 2.19 since 2 min: is http://192.0.2.7 reachable from its network?"
+            "the BMC has not asked for the image of bios 2.19 for 2 min: is http://192.0.2.7 reachable from its network?"
         );
         assert_eq!(said(&reads(41_200_000, Some(210)), 220), "the BMC has read 41 of 64 MB of bios 2.19");
         assert_eq!(
             said(&reads(41_200_000, Some(210)), 400),
-            "the BMC has read 41 of 64 MB of bios 2.19, and nothing since 3 min"
+            "the BMC has read 41 of 64 MB of bios 2.19, and nothing for 3 min"
         );
         let small = Fetch { size: 150_000, ..fetch() };
         assert_eq!(small.amount(&reads(1500, Some(1))), "1 of 150 kB");

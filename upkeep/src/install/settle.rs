@@ -29,14 +29,15 @@ use super::super::absent::{self, AWAY_LIMIT, Absence, away_limit};
 use super::super::identified::input;
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::component::{self, Current, record};
+use super::component::{self, Current};
+use super::offer::Planned;
 use super::sending::Upload;
 use super::watch::Watched;
 use bmc::power::PowerRequest;
 use bmc::updates::LeftUpdate;
 use bmc::wait_for_bmc;
 use engine::{StepContext, StepError, StepReport, WaitRequest};
-use model::{NewEvent, StepName, StepPhase, Time};
+use model::{Effect, NewEvent, Snapshot, StepName, StepPhase, Time};
 
 const STEP: &StepName = names::FW_SETTLE;
 const POLL: Duration = Duration::from_secs(10);
@@ -65,6 +66,8 @@ struct Open {
     restarted: bool,
     /// Whether this run has requested the restart of the BMC that the update needs.
     bmc_restarted: bool,
+    /// What the watch stored, or would begin with.
+    watched: Option<Watched>,
     component: String,
     /// How long an update may take.
     limit: Duration,
@@ -74,15 +77,17 @@ struct Open {
 
 impl Open {
     /// What the next run on the server is to look at.
-    fn left(&self, context: &StepContext) -> Result<LeftUpdate, StepError> {
-        let what = Current::of_key(STEP, context, &self.component)?.item.what();
-        Ok(LeftUpdate {
-            run: context.snapshot.run.id,
-            what,
+    fn left(&self, snapshot: &Snapshot) -> LeftUpdate {
+        let plan = snapshot.records_of(names::FW_PLAN).next_back();
+        let plan = plan.and_then(|record| Planned::deserialize(&record.output).ok());
+        let item = plan.and_then(|plan| plan.items.into_iter().find(|item| item.key() == self.component));
+        LeftUpdate {
+            run: snapshot.run.id,
+            what: item.map_or_else(|| self.component.clone(), |item| item.what()),
             handle: self.handle.clone(),
             since: self.since,
             limit_s: Some(self.limit.as_secs()),
-        })
+        }
     }
 }
 
@@ -96,7 +101,9 @@ enum Seen {
 }
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
-    let Some(open) = open(context) else { return Ok(StepReport::skipped()) };
+    let Some(open) = open(&context.snapshot, context.record.started_at) else {
+        return Ok(StepReport::skipped());
+    };
     let serial = input(STEP, context)?.server;
     let mut settled: Settled = context.own_output().unwrap_or_default();
     // The next run on the server looks at what this one leaves to the BMC. It is recorded first: this step may not come to its end.
@@ -104,7 +111,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         settled = Settled { is_running: true, is_recorded: true, away_since: None };
         let detail = format!("the BMC may flash {}; it is let finish", open.component);
         let report = waiting(&open, context.now(), detail, AFTER_RECORD).with_output(json!(settled));
-        return Ok(report.effect(open.left(context)?.recorded(&serial)));
+        return Ok(report.effect(open.left(&context.snapshot).recorded(&serial)));
     }
     let report = settle(services, context, &open, settled).await?;
     Ok(if is_left(&report) { report } else { report.effect(LeftUpdate::ended(&serial)) })
@@ -185,6 +192,9 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
         return Ok(Err(absence));
     }
     let component = &open.component;
+    if open.watched.as_ref().is_some_and(|watched| watched.may_be_of_before(&state, context.now())) {
+        return Ok(Ok(Seen::Runs(format!("the BMC may begin to flash {component}; it is let finish"))));
+    }
     let state = match state {
         UpdateState::NeedsRestart => Current::of_key(STEP, context, component)?.meaning(&state),
         state => state,
@@ -251,11 +261,17 @@ fn ended(component: &str, state: &UpdateState) -> StepReport {
     report.event(NewEvent::warn("firmware.unverified", message))
 }
 
-/// The update that may run at the end of the run: the last one that was begun and not verified.
-fn open(context: &StepContext) -> Option<Open> {
-    let upload = context.snapshot.records_of(names::FW_UPLOAD).next_back()?;
-    let ended =
-        |step| record(context, step, &upload.key).is_some_and(|record| record.phase == StepPhase::Done);
+/// What a run leaves to the BMC that ends without its steps: the record of the update that may run.
+pub(crate) fn left_behind(snapshot: &Snapshot, now: Time) -> Option<Effect> {
+    let serial = snapshot.run.server.as_ref()?;
+    open(snapshot, now).map(|open| open.left(snapshot).recorded(serial))
+}
+
+/// The update that may run at the end of the run, which began at `ending_since`: the last one that was begun and not verified.
+fn open(snapshot: &Snapshot, ending_since: Time) -> Option<Open> {
+    let upload = snapshot.records_of(names::FW_UPLOAD).next_back()?;
+    let record = |step| snapshot.records_of(step).find(|record| record.key == upload.key);
+    let ended = |step| record(step).is_some_and(|record| record.phase == StepPhase::Done);
     if upload.phase == StepPhase::Skipped || ended(names::FW_VERIFY) {
         return None;
     }
@@ -264,19 +280,19 @@ fn open(context: &StepContext) -> Option<Open> {
         // The last piece was not sent: the BMC has nothing to install.
         return None;
     }
-    let watched = record(context, names::FW_WATCH, &upload.key)
-        .and_then(|record| Watched::deserialize(&record.output).ok());
+    let watched = record(names::FW_WATCH)
+        .and_then(|record| Watched::deserialize(&record.output).ok())
+        .or_else(|| Watched::of(stored.clone()));
     let limit = Duration::from_secs(stored.limit_s);
     let bmc_restarted = watched.as_ref().is_some_and(Watched::has_restarted_bmc);
-    let handle = match watched {
-        Some(watched) => watched.into_handle(),
+    let handle = match &watched {
+        Some(watched) => watched.handle(),
         None => stored.handle.or_else(|| stored.prepared.map(|prepared| prepared.handle()))?,
     };
-    let ending_since = context.record.started_at;
     let unseen_until =
         stored.accepted_at.map_or(ending_since.plus(AWAY_LIMIT), |accepted| accepted.plus(limit));
     // The checkpoint of the power-on is durable before its request is sent.
-    let host_on = record(context, names::FW_HOST_ON, &upload.key);
+    let host_on = record(names::FW_HOST_ON);
     let restarted_at = host_on.and_then(|record| {
         let sent = PowerRequest::deserialize(&record.output).ok().and_then(|request| request.sent_at);
         sent.max(record.ended_at.filter(|_| record.phase == StepPhase::Done))
@@ -285,6 +301,7 @@ fn open(context: &StepContext) -> Option<Open> {
     Some(Open {
         restarted: restarted_at.is_some(),
         bmc_restarted,
+        watched,
         handle,
         // An image that is still read has not been accepted: the update may take its whole time from the end of the run on.
         until: match stored.accepted_at {

@@ -157,7 +157,7 @@ fn concluded(
         }
         (Ok(UpdateStart::MaybeAccepted { error, .. }), fetch) => {
             let message =
-                format!("it is not known whether the BMC has the image, so the BMC is looked at: {error}");
+                format!("it is not known whether the BMC has the image, so the BMC is read again: {error}");
             upload.looked_since = Some(context.now());
             let report = match fetch {
                 Some(fetch) => fetch::began(current, &upload, &fetch),

@@ -5,6 +5,7 @@
 //!   uploaded                 second request, once                   (a checkpoint before it; after a crash: look first)
 //!   needs a host restart     done, word HostRestart; for firmware of the BMC itself the version decides, as for a task that is gone
 //!   needs a BMC restart      restart it, once; then the new version? done : wait
+//!   as before the upload     wait, a minute at most: it may be the state of an earlier update (services without tasks)
 //!   done                     done, word Done                        firmware.verify reads the version
 //!   failed                   the new version? done : failure `update_failed`
 //!   gone                     the new version? done : wait for update_timeout, then done, word Gone
@@ -31,6 +32,8 @@ use model::{NewEvent, StepName, Time};
 const STEP: &StepName = names::FW_WATCH;
 /// The time in which a BMC that has received the second request shows its task.
 const START_SHOWN: Duration = Duration::from_secs(60);
+/// How long a service may show the state of an earlier update.
+const STATE_SHOWN: Duration = Duration::from_secs(60);
 /// How often the second request is sent at most.
 const MAX_STARTS: u32 = 2;
 /// The longest delay between two polls that a BMC can ask for.
@@ -58,10 +61,14 @@ pub(super) enum Word {
 /// The output of the step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Watched {
+    /// What is known of the task; [`Watched::handle`] is what the BMC may do now.
     pub(super) handle: UpdateHandle,
     pub(super) accepted_at: Time,
     pub(super) limit_s: u64,
     pub(super) word: Word,
+    /// The state that the service showed before the upload, until it shows another one.
+    #[serde(default)]
+    before: Option<UpdateState>,
     /// The last messages of the task.
     pub(super) messages: Vec<String>,
     /// The last progress.
@@ -110,6 +117,7 @@ impl Watched {
             accepted_at: upload.accepted_at?,
             limit_s: upload.limit_s,
             word: Word::None,
+            before: upload.before,
             messages: Vec::new(),
             percent: None,
             logged: 0,
@@ -123,8 +131,13 @@ impl Watched {
 
     /// The handle of what the BMC may do now. Once the second request may have arrived, the uploaded image may be flashed without a
     /// task that is known: the version decides.
-    pub(super) fn into_handle(self) -> UpdateHandle {
-        if self.starting { self.handle.after_start() } else { self.handle }
+    pub(super) fn handle(&self) -> UpdateHandle {
+        if self.starting { self.handle.after_start() } else { self.handle.clone() }
+    }
+
+    /// Whether a state may be that of an earlier update.
+    pub(super) fn may_be_of_before(&self, state: &UpdateState, now: Time) -> bool {
+        self.before.as_ref() == Some(state) && now.since(self.accepted_at) < STATE_SHOWN
     }
 
     /// Whether the restart of the BMC that the update needs was requested.
@@ -145,7 +158,9 @@ impl Watched {
             None => "it shows no progress".to_owned(),
         };
         let limit = self.limit_s / 60;
-        format!("the BMC flashes {what} since {minutes} min; {said}; after {limit} min it counts as stuck")
+        format!(
+            "the BMC has been flashing {what} for {minutes} min; {said}; after {limit} min it counts as stuck"
+        )
     }
 }
 
@@ -193,6 +208,10 @@ async fn look(
         return Ok(Err(absence));
     }
     watched.absent.over();
+    if watched.may_be_of_before(&poll.state, context.now()) {
+        return Ok(Ok(go_on(context, current, watched, &poll)));
+    }
+    watched.before = None;
     if let Some(found) = &poll.found {
         watched.handle = (**found).clone();
     }
@@ -427,5 +446,17 @@ async fn restart_bmc(
             watched.bmc_restart.answered = true;
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_between_two_polls_grows_with_the_time_that_an_update_takes() {
+        let seconds = Duration::from_secs;
+        let delays = [0, 59, 60, 599, 600, 14_400].map(|since| interval(seconds(since)).as_secs());
+        assert_eq!(delays, [5, 5, 15, 15, 30, 30]);
     }
 }

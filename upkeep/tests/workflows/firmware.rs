@@ -20,7 +20,7 @@ use upkeep::{ConditionKind, UpkeepAction};
 use crate::kit::{Bench, Files, Reported, SERIAL};
 
 /// The version of every image.
-const NEW: &str = "99.1";
+pub(crate) const NEW: &str = "99.1";
 /// Bytes of an image: more than one piece of an upload.
 const SIZE: usize = 150_000;
 /// The most requests of one component beside the polls.
@@ -112,7 +112,7 @@ async fn a_component_of_any_vendor_costs_at_most_thirty_requests_beside_the_poll
 }
 
 /// A file for a device of another maker than the server.
-fn of_another_maker(digest: &str) -> Entry {
+pub(crate) fn of_another_maker(digest: &str) -> Entry {
     let models = BTreeSet::from(["Network adapter".parse().unwrap()]);
     let of = ("Contoso".parse().unwrap(), models, Component::Nic);
     let sha256 = Sha256Digest::new(Sha256::digest(digest).into());
@@ -121,7 +121,7 @@ fn of_another_maker(digest: &str) -> Entry {
 }
 
 /// The plan of a run that has ended.
-async fn plan_of(bench: &Bench, id: RunId) -> Value {
+pub(crate) async fn plan_of(bench: &Bench, id: RunId) -> Value {
     let snapshot = bench.store.snapshot(id).await.unwrap().unwrap();
     let plan = snapshot.steps.iter().find(|record| record.name == "firmware.plan");
     plan.map(|record| record.output["items"].clone()).unwrap_or_default()

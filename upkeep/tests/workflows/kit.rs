@@ -26,6 +26,7 @@ use engine::{
 };
 use model::{
     Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord, Time,
+    UnfinishedRuns,
 };
 use store::{Created, Creation, Store};
 use upkeep::{
@@ -305,6 +306,18 @@ impl Bench {
 
     async fn run(&self, id: RunId) -> Run {
         self.store.snapshot(id).await.unwrap().unwrap().run
+    }
+
+    /// Makes the data a copy of itself, and releases the server as an operator does.
+    pub(crate) async fn restore_and_release(&self, runs: UnfinishedRuns) {
+        let copied = Some("the data was restored".to_owned());
+        assert_eq!(self.store.set_origin("mark".to_owned(), copied, self.clock.now()).await.unwrap(), 1);
+        let released = self.engine.release_server(&self.server.serial, Some(runs), "ann", self.clock.now());
+        assert!(matches!(released.await.unwrap(), store::ReleasedServer::Released(_)));
+    }
+
+    pub(crate) async fn has_ended(&self, id: RunId) -> bool {
+        self.run(id).await.phase == Phase::Ended
     }
 
     /// Everything that is stored about a run.

@@ -6,7 +6,7 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power};
 use serde_json::Value;
 
 use firmware::Component;
-use model::{Outcome, Run, Server};
+use model::{Outcome, Run, Server, UnfinishedRuns};
 use redfish::ManagerReset;
 use upkeep::UpkeepAction;
 use upkeep::order::{HardCycle, ResetBmc};
@@ -61,6 +61,23 @@ async fn a_power_cycle_waits_for_an_update_that_was_left_running_and_follows_its
     assert_eq!(run.outcome, Some(Outcome::Succeeded), "{stored}");
     assert!(stored.contains("redfish.update-ended"), "{stored}");
     assert_eq!((bench.sim_bmc.power_ons(), recorded(&bench).await), (1, Value::Null), "{stored}");
+}
+
+/// Regression: the release of a server of restored data ended the run without a trace of what the BMC does.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_that_a_release_ends_leaves_its_update_to_the_next_run() {
+    let config = vendor("generic");
+    let (files, action) = order(&config, &[Component::Bios]);
+    let bench = Bench::with_files(config, files).await;
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(FlashFault::Hang)));
+    let id = bench.order(action).await;
+    bench.run_to_wait(&bench.worker("w1"), id, "flashing").await;
+    bench.restore_and_release(UnfinishedRuns::End).await;
+    assert!(bench.has_ended(id).await, "{}", bench.stored(id).await);
+    assert_eq!(recorded(&bench).await["what"], "bios 99.1");
+    let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+    assert_eq!(class(&run), "update_running", "{stored}");
+    assert_eq!((bench.sim_bmc.power_ons(), bench.sim_bmc.is_flashing()), (0, true), "{stored}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,8 @@ mod away;
 mod bios;
 mod elsewhere;
 mod firmware;
+mod identity;
 mod kit;
 mod left_update;
+mod unclear_inventory;
 mod windows;

@@ -28,7 +28,7 @@ const LEEWAY_SECONDS: i64 = 30;
 /// The maximum length of a value of `JWT_ROLES`.
 const MAX_VALUE_BYTES: usize = 256;
 
-/// What the claims of a token must be.
+/// The requirements that the claims of a token must satisfy.
 #[derive(Clone, Debug)]
 pub struct JwtRules {
     /// The value of `iss` (`JWT_ISSUER`).

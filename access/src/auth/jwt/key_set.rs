@@ -31,16 +31,16 @@ pub trait KeyDocument: Send + Sync {
     /// Returns the document, with a limit of its size and of the time.
     ///
     /// # Errors
-    /// Why it cannot be fetched.
+    /// The cause, in words, when the document cannot be fetched.
     async fn fetch(&self) -> Result<Vec<u8>, String>;
 }
 
 /// A set of public keys.
 pub struct KeySet {
-    /// Where it is fetched from; `None` for one that was read from a file.
+    /// The source of the set; `None` for a set that was read from a file.
     source: Option<Arc<dyn KeyDocument>>,
     held: Arc<RwLock<Held>>,
-    /// When the last fetch began; locked while one is under way.
+    /// The time at which the last fetch began; locked while one is under way.
     refresh: Arc<Mutex<Option<Timestamp>>>,
 }
 

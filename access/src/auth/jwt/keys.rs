@@ -100,7 +100,7 @@ pub(super) fn is_public(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA)
 }
 
-/// Why keys cannot be used. The messages contain nothing of a key.
+/// The reason why keys cannot be used. The messages contain nothing of a key.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum JwtKeyError {
     /// The secret is too short.
@@ -124,7 +124,7 @@ pub enum JwtKeyError {
     /// No key of a set can be used.
     #[error("none of its keys is for signatures of RS256 (2048 to 8192 bits), ES256 or EdDSA (Ed25519)")]
     NoUsableKey,
-    /// There are too many keys.
+    /// A file or a set contains too many keys.
     #[error("it contains more than {MAX_KEYS} keys")]
     TooManyKeys,
 }

@@ -1,4 +1,4 @@
-//! What a verified token proves, and why a token is refused.
+//! The bearer that a verified token proves, and the reasons why a token is refused.
 
 use thiserror::Error;
 
@@ -14,7 +14,7 @@ pub(in crate::auth) struct Bearer {
     pub(in crate::auth) role: Role,
 }
 
-/// Why a token is refused. For the log, not for the caller.
+/// The reason why a token is refused. For the log, not for the caller.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub(in crate::auth) enum JwtError {
     #[error("it is longer than {MAX_JWT_BYTES} bytes")]

@@ -195,7 +195,7 @@ fn public_keys_of_three_kinds_verify_what_their_private_keys_signed() {
     }
 }
 
-/// What a token is refused with, one line for each way to forge or mistake one: `golden/jwt.txt`.
+/// The refusals of tokens, one line for each way to forge or mistake one: `golden/jwt.txt`.
 #[test]
 fn every_mistaken_or_forged_token_is_refused_as_the_golden_table_says() {
     use std::fmt::Write as _;

@@ -104,7 +104,7 @@ fn a_pem_file_contains_public_keys_of_known_kinds() {
 struct Published {
     content: Mutex<Option<Vec<u8>>>,
     fetches: AtomicUsize,
-    /// Fetches wait for it if it is set.
+    /// If set, the notification for which fetches wait.
     gate: Option<Notify>,
 }
 

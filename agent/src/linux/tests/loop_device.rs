@@ -75,6 +75,10 @@ impl Host for LoopHost {
         self.inner.block_device(device)
     }
 
+    fn members(&self, device: &Path) -> Vec<PathBuf> {
+        self.inner.members(device)
+    }
+
     fn mount(&self, device: &Path, kind: &str, data: &str, at: &Path) -> std::io::Result<()> {
         if kind == "vfat" { Ok(()) } else { self.inner.mount(device, kind, data, at) }
     }

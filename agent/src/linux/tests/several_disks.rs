@@ -214,6 +214,20 @@ fn a_volume_group_of_another_disk_with_the_same_name_is_refused_before_the_first
 }
 
 #[test]
+fn an_array_of_other_disks_with_the_same_device_is_neither_used_nor_stopped() {
+    let members = ["/dev/sdx1", "/dev/sdy1"].map(PathBuf::from).to_vec();
+    let arrays = BTreeMap::from([(PathBuf::from("/dev/md100"), members)]);
+    let (room, host) = (room(2), FakeHost { arrays, ..FakeHost::new(true) });
+    let (step, message) = failure(room.run(&controller(layers()), &host, &mirror(), &Cut::never()));
+    assert!(
+        step == "partition.service" && message.contains("/dev/md100 is an array with /dev/sdx1"),
+        "{step}: {message}"
+    );
+    let programs = host.programs();
+    assert!(!programs.iter().any(|program| program.starts_with("mdadm")), "{programs:?}");
+}
+
+#[test]
 fn an_image_that_cannot_start_its_arrays_is_refused_in_words() {
     for (files, word) in [
         (vec![("usr/sbin/lvm", "x"), ("usr/sbin/dracut", "x")], "package mdadm"),

@@ -6,12 +6,14 @@
 //! | `audit` | audit events in the event log and in the metrics |
 //! | `request_audit` | changes in the audit log, before the response |
 //! | `waiting` | responses that wait for their audit entries |
+//! | `pins` | the pins of jobs, and the removal of those that a job has left |
 //! | `shown` | one repository with its tags, for operators |
 //! | `maintenance` | sweep of uploads, garbage collection, retention, scrub, the read-only switch |
 
 mod access;
 mod audit;
 mod maintenance;
+mod pins;
 mod request_audit;
 mod shown;
 mod times;
@@ -30,6 +32,7 @@ use store::{StoreError, record_in_file};
 pub(super) use access::RegistryAccess;
 pub(super) use audit::{AuditRecorder, write as write_audit_events};
 pub(super) use maintenance::{MaintenanceSettings, RegistryMaintenance};
+pub(super) use pins::{owner as pin_owner, remove_ended as remove_pins_of_ended_jobs};
 
 /// Opens the registry of a data directory.
 pub(super) async fn open(settings: &Settings) -> Result<Registry, StartError> {

@@ -115,7 +115,7 @@ impl Real {
         if change.run.lease.is_some() {
             change.run = renewed(&change.run, now);
         }
-        let expected = (read.run.epoch, read.run.revision);
+        let expected = read.run.version();
         let store = self.kit.engine.store();
         self.read[who] = match store.commit(change, expected, now).await.unwrap() {
             Committed::Applied(run) if run.lease.is_some() => {

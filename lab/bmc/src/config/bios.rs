@@ -43,9 +43,9 @@ impl BiosPolicy {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BiosAttribute {
-    /// `AttributeName`.
+    /// The `AttributeName` of the attribute.
     pub name: String,
-    /// `Type`.
+    /// The `Type` of the attribute.
     pub kind: String,
     /// The value at the start.
     pub value: Value,
@@ -55,7 +55,7 @@ pub struct BiosAttribute {
     /// `LowerBound` and `UpperBound`.
     #[serde(default)]
     pub bounds: Option<(i64, i64)>,
-    /// `ReadOnly`.
+    /// The `ReadOnly` of the attribute.
     #[serde(default)]
     pub read_only: bool,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::time;
 use crate::types::{MediaKind, OverrideEnabled, ResetType};
 
-/// How the BMC handles resets and shows the power state.
+/// The rules by which the BMC handles resets and shows the power state.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PowerPolicy {
@@ -74,11 +74,11 @@ impl Default for PowerPolicy {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlreadyThere {
-    /// 409.
+    /// The BMC returns 409.
     Conflict,
-    /// 400, as older BMCs do.
+    /// The BMC returns 400, as older BMCs do.
     BadRequest,
-    /// 204, without effect.
+    /// The BMC returns 204, without effect.
     NoOp,
 }
 
@@ -86,15 +86,15 @@ pub enum AlreadyThere {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Graceful {
-    /// It ends after this time.
+    /// The operating system ends after this time.
     After(#[serde(with = "time")] Duration),
-    /// It ignores the request: the BMC returns 2xx and the host stays on.
+    /// The operating system ignores the request: the BMC returns 2xx and the host stays on.
     IgnoredByHost,
-    /// The [`Host`](crate::Host) receives the request. It ends its system by itself, or not.
+    /// The [`Host`](crate::Host) receives the request. The host ends its system by itself, or not.
     PassedToHost,
 }
 
-/// What the boot override accepts and how the firmware searches for media.
+/// The rules of the boot override, and of the search of the firmware for media.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BootPolicy {
@@ -108,7 +108,7 @@ pub struct BootPolicy {
     pub shows_allowable: bool,
     /// The kinds of slots that a target selects; a target that is not listed selects no virtual media.
     pub media_targets: BTreeMap<String, Vec<MediaKind>>,
-    /// How the firmware chooses among the slots.
+    /// The search of the firmware for the slot to boot.
     pub search: BootSearch,
     /// Whether a CD needs an El Torito record and a USB image a boot signature to be booted.
     pub require_boot_record: bool,
@@ -116,7 +116,7 @@ pub struct BootPolicy {
     pub settings: Option<SettingsObject>,
     /// The `MessageId` with which every PATCH of the override is refused (400), on firmware that shows it only.
     pub refused: Option<String>,
-    /// What a PATCH must contain.
+    /// The properties that a PATCH must contain.
     pub demands: BootDemands,
     /// The mode that a PATCH sets when it has a target and no mode, and that is shown after the override was used.
     pub mode_falls_to: Option<String>,
@@ -161,14 +161,14 @@ impl Default for BootPolicy {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingsObject {
-    /// The last segment of its path.
+    /// The last segment of the path of the resource.
     pub id: String,
     /// Whether the system accepts the override too.
     #[serde(default)]
     pub also_direct: bool,
 }
 
-/// What a PATCH of the boot override must contain.
+/// The properties that a PATCH of the boot override must contain.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BootDemands {
@@ -192,7 +192,7 @@ pub enum BootOem {
     HpeNextServerReset,
 }
 
-/// How the firmware finds the medium for an override to `Cd` or `Usb`.
+/// The search of the firmware for the medium of an override to `Cd` or `Usb`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BootSearch {

@@ -1,4 +1,4 @@
-//! The manager of a simulated BMC: how it restarts, and which hardware it shows.
+//! The manager of a simulated BMC: its restart, and the hardware that it shows.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::time;
 use crate::types::ResetType;
 
-/// How the BMC restarts.
+/// The rules of a restart of the BMC.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ManagerPolicy {
@@ -19,7 +19,7 @@ pub struct ManagerPolicy {
     /// Time for which the BMC is away.
     #[serde(with = "time")]
     pub away: Duration,
-    /// What follows an accepted reset.
+    /// The effect of an accepted reset.
     pub restart: ManagerRestart,
     /// Whether the BMC has another certificate after its restart.
     pub new_certificate: bool,
@@ -40,13 +40,13 @@ impl Default for ManagerPolicy {
     }
 }
 
-/// What follows an accepted reset of the manager.
+/// The effect of an accepted reset of the manager.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManagerRestart {
     /// The BMC is away for its time and returns.
     Returns,
-    /// Nothing: the BMC keeps running.
+    /// The BMC keeps running.
     Ignored,
     /// The BMC goes away and does not return.
     StaysAway,

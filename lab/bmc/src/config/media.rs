@@ -13,7 +13,7 @@ use crate::types::{MediaKind, ReadStyle};
 pub struct SlotConfig {
     /// `Id` of the slot, unique in the BMC.
     pub id: String,
-    /// How the host sees the slot.
+    /// The kind of drive that the host sees.
     pub kind: MediaKind,
     /// `MediaTypes`; the default depends on the kind.
     #[serde(default)]
@@ -59,7 +59,7 @@ impl SlotConfig {
     }
 }
 
-/// How media are inserted, shown and ejected.
+/// The rules by which media are inserted, shown and ejected.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MediaPolicy {
@@ -92,7 +92,7 @@ pub struct MediaPolicy {
     pub eject_offered_while_empty: bool,
     /// Whether an action without a body is refused with 415.
     pub body_required: bool,
-    /// How the BMC reads an image.
+    /// The requests by which the BMC reads an image.
     pub read: ReadStyle,
     /// Time from the end of an insert until the slot and the host have the medium.
     #[serde(with = "time")]
@@ -106,7 +106,7 @@ pub struct MediaPolicy {
     pub image_sticks: bool,
     /// Whether a power-on of the host removes all media.
     pub lost_at_power_on: bool,
-    /// For slots that exist only after an OEM action enabled them.
+    /// The OEM action that enables slots which do not exist before; `None` for slots that always exist.
     pub enable: Option<EnableMedia>,
     /// The attribute `VirtualMedia.1.Attached` of the manager. With `Detached` an insert succeeds, the slot shows the medium,
     /// and the host has none.
@@ -174,9 +174,9 @@ pub enum MediaVia {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Occupied {
-    /// 409.
+    /// The BMC returns 409.
     Conflict,
-    /// 400 with `SYS446`.
+    /// The BMC returns 400 with `SYS446`.
     BadRequest,
     /// The new medium replaces the old one.
     Replaced,
@@ -190,7 +190,7 @@ pub enum ImageShown {
     Whole,
     /// The file name.
     FileName,
-    /// An empty string.
+    /// The text `Image` is empty.
     Nothing,
 }
 
@@ -201,11 +201,11 @@ pub struct EnableMedia {
     /// Time from the response until the slots exist.
     #[serde(with = "time")]
     pub settle: Duration,
-    /// Number of slots until `AMIVirtualMedia.ConfigureCDInstance` changes it.
+    /// The number of slots until `AMIVirtualMedia.ConfigureCDInstance` changes it.
     pub instances: usize,
 }
 
-/// What a BMC accepts as a media URL. The default refuses everything that some BMC is known to refuse (decision D1).
+/// The media URLs that a BMC accepts. The default refuses everything that some BMC is known to refuse (decision D1).
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UrlRules {
@@ -290,7 +290,7 @@ impl Default for InsertRules {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EjectEmpty {
-    /// 204.
+    /// The BMC returns 204.
     Succeeds,
     /// 400, as some BMCs do.
     Refused,

@@ -62,13 +62,13 @@ pub struct SimBmcConfig {
     pub slot_tree: SlotTree,
     /// Whether the host runs (from its disk) at the start. [`super::Host`] is called for later boots only.
     pub starts_on: bool,
-    /// Power and reset.
+    /// The rules of power and reset.
     pub power: PowerPolicy,
     /// The restart of the BMC.
     pub manager: ManagerPolicy,
     /// The hardware of the machine.
     pub hardware: HardwareConfig,
-    /// Boot override.
+    /// The rules of the boot override.
     pub boot: BootPolicy,
     /// Settings of the BIOS, and the persistent boot order.
     pub bios: BiosPolicy,
@@ -78,7 +78,7 @@ pub struct SimBmcConfig {
     pub session: SessionPolicy,
     /// Paths, collections and further resources of the service.
     pub service: ServicePolicy,
-    /// ETags.
+    /// The rules of ETags.
     pub etag: EtagPolicy,
     /// Shapes of success responses.
     pub responses: ResponsePolicy,
@@ -88,7 +88,7 @@ pub struct SimBmcConfig {
     pub errors: ErrorPolicy,
     /// The update service.
     pub update: UpdatePolicy,
-    /// How long a request without a response is held before its connection is cut.
+    /// The time for which a request without a response is held before its connection is cut.
     pub hang_limit: Duration,
     /// Maximum number of journal entries.
     pub journal_capacity: usize,
@@ -161,7 +161,7 @@ pub struct SimIdentity {
     pub oem: String,
     /// `RedfishVersion` of the service root.
     pub redfish_version: String,
-    /// How the serial number is shown.
+    /// The property that shows the serial number.
     pub serial: SerialShown,
     /// `Product` of the service root; not shown when empty.
     pub product: String,
@@ -202,17 +202,17 @@ impl Default for SimIdentity {
     }
 }
 
-/// How a system shows its serial number.
+/// The property by which a system shows its serial number.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SerialShown {
-    /// As `SerialNumber`.
+    /// The system shows the serial number as `SerialNumber`.
     SerialNumber,
-    /// As `SKU` (the service tag); `SerialNumber` has another value.
+    /// The system shows the serial number as `SKU` (the service tag); `SerialNumber` has another value.
     Sku,
-    /// As `SerialNumber` of the chassis; the system has none.
+    /// The chassis shows the serial number as `SerialNumber`; the system has none.
     Chassis,
-    /// In no resource.
+    /// No resource shows the serial number.
     Nowhere,
 }
 
@@ -220,9 +220,9 @@ pub enum SerialShown {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotTree {
-    /// The manager.
+    /// The manager links to the slots.
     Manager,
-    /// The system.
+    /// The system links to the slots.
     System,
     /// Manager and system.
     Both,

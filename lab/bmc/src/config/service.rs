@@ -23,7 +23,7 @@ pub struct SessionPolicy {
     pub basic: bool,
     /// Number of wrong passwords in a row that locks the account; `None` for never.
     pub lockout_after: Option<u32>,
-    /// How long the account stays locked.
+    /// The time for which the account stays locked.
     #[serde(with = "time")]
     pub lockout_time: Duration,
     /// Whether the login response has a `Location`; else only the body names the session.
@@ -122,7 +122,7 @@ pub struct FirmwareItem {
     /// `Updateable` of the member.
     #[serde(default)]
     pub updateable: bool,
-    /// What the member is.
+    /// The kind of the member.
     #[serde(default)]
     pub component: Component,
     /// `Manufacturer` of the member.
@@ -131,7 +131,7 @@ pub struct FirmwareItem {
     /// `Status.State` of the member.
     #[serde(default)]
     pub state: Option<String>,
-    /// The last segment of its `RelatedItem`, such as `Bios`, when it is below the system and not the system itself.
+    /// The last segment of the `RelatedItem` of the member, such as `Bios`, below the system; `None` for the system itself.
     #[serde(default)]
     pub related: Option<String>,
 }
@@ -142,10 +142,10 @@ pub struct FirmwareItem {
 pub struct ExtraSystem {
     /// `Id` of the system.
     pub id: String,
-    /// Whether it comes before the host in the collection.
+    /// Whether the system comes before the host in the collection.
     #[serde(default)]
     pub first: bool,
-    /// Whether it has a `Boot` object (without a property that can be set).
+    /// Whether the system has a `Boot` object (without a property that can be set).
     #[serde(default)]
     pub boot: bool,
     /// The status of a GET while the host is off.
@@ -163,7 +163,7 @@ pub struct FixedStatusPath {
     pub status: u16,
 }
 
-/// How ETags are written and what `If-Match` must have.
+/// The ETags that the BMC writes, and the `If-Match` that it requires.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EtagPolicy {
@@ -183,15 +183,15 @@ impl Default for EtagPolicy {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EtagKind {
-    /// `"5"`.
+    /// The tag is `"5"`.
     Strong,
     /// `W/"5"`, which matches itself.
     Weak,
     /// `W/"5"`, of which only the strong form `"5"` matches.
     WeakMatchesStrong,
-    /// An empty header.
+    /// The header is empty.
     Empty,
-    /// No header.
+    /// There is no header.
     Absent,
 }
 
@@ -199,15 +199,15 @@ pub enum EtagKind {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IfMatchRule {
-    /// Checked if the request has it.
+    /// `If-Match` is compared if the request has it.
     Optional,
-    /// Never checked.
+    /// `If-Match` is never compared.
     Ignored,
-    /// 428 without it.
+    /// A request without `If-Match` receives 428.
     Required,
-    /// 412 without it.
+    /// A request without `If-Match` receives 412.
     RequiredSays412,
-    /// 412 unless it is `*`.
+    /// A request receives 412 unless `If-Match` is `*`.
     OnlyStar,
 }
 
@@ -215,13 +215,13 @@ pub enum IfMatchRule {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResponsePolicy {
-    /// A PATCH of the system or its settings.
+    /// The response to a PATCH of the system or its settings.
     pub patch: Success,
-    /// A reset.
+    /// The response to a reset.
     pub reset: Success,
-    /// An insert.
+    /// The response to an insert.
     pub insert: Success,
-    /// An eject.
+    /// The response to an eject.
     pub eject: Success,
 }
 
@@ -229,7 +229,7 @@ pub struct ResponsePolicy {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Success {
-    /// 204.
+    /// The status is 204.
     #[default]
     NoContent,
     /// 200 and the message `Success` in the shape of an error.
@@ -254,7 +254,7 @@ impl Success {
     }
 }
 
-/// How tasks run.
+/// The rules of tasks.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskPolicy {
@@ -289,7 +289,7 @@ impl Default for TaskPolicy {
 pub enum MonitorAfter {
     /// The response of the operation.
     Result,
-    /// 404.
+    /// The monitor returns 404.
     Gone,
     /// 202 with a completed task.
     StillAccepted,
@@ -315,16 +315,16 @@ impl Default for ErrorPolicy {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorShape {
-    /// As in the specification.
+    /// The error has the shape of the specification.
     #[default]
     Standard,
     /// `@Message.ExtendedInfo` is an object.
     InfoIsObject,
     /// `@Message.ExtendedInfo` at the top level, no `error`.
     NoEnvelope,
-    /// Without `error.code`.
+    /// The error has no `error.code`.
     NoCode,
-    /// Only `error.code` and `error.message`.
+    /// The error has `error.code` and `error.message` only.
     NoInfo,
     /// Plain text declared as JSON.
     Text,

@@ -14,9 +14,9 @@ pub struct UpdatePolicy {
     pub simple: Option<SimplePolicy>,
     /// `MultipartHttpPushUri`.
     pub multipart: Option<String>,
-    /// `HttpPushUri`.
+    /// The path of `HttpPushUri`, if the service has it.
     pub push: Option<String>,
-    /// What an upload to `HttpPushUri` must be.
+    /// The form of an upload to `HttpPushUri`.
     pub push_form: PushForm,
     /// Whether the service has `HttpPushUriOptions` and `HttpPushUriTargets`.
     pub push_options: bool,
@@ -28,9 +28,9 @@ pub struct UpdatePolicy {
     pub start_action: bool,
     /// `MaxImageSizeBytes`.
     pub max_bytes: Option<u64>,
-    /// Where the response to an accepted update names its task.
+    /// The place in which the response to an accepted update names its task.
     pub answer: UpdateAnswer,
-    /// When a new BIOS runs.
+    /// The time from which a new BIOS runs.
     pub bios: BiosUpdate,
     /// The state of a task that waits for a restart of the host.
     pub waiting: WaitingTask,
@@ -40,16 +40,16 @@ pub struct UpdatePolicy {
     pub keeps_tasks: bool,
     /// Whether the new image of the BMC is listed, as not active, before the BMC has restarted.
     pub lists_staged: bool,
-    /// How long the image is checked.
+    /// The time in which the image is checked.
     #[serde(with = "time")]
     pub check_time: Duration,
-    /// How long the image is written.
+    /// The time in which the image is written.
     #[serde(with = "time")]
     pub flash_time: Duration,
-    /// How long the BMC refuses connections after its own update.
+    /// The time for which the BMC refuses connections after its own update.
     #[serde(with = "time")]
     pub restart_time: Duration,
-    /// How long the host boots before what waited for its restart is written or runs; its task shows nothing of that.
+    /// The time that the host boots before what waited for its restart is written or runs; its task shows nothing of that.
     #[serde(with = "time")]
     pub boot_delay: Duration,
 }
@@ -91,7 +91,7 @@ impl UpdatePolicy {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimplePolicy {
-    /// The protocols it takes, in upper case.
+    /// The protocols that the action accepts, in upper case.
     pub protocols: Vec<String>,
     /// Whether the protocols are listed by an `ActionInfo` and not at the action.
     #[serde(default)]
@@ -113,11 +113,11 @@ pub struct SimplePolicy {
     pub no_scheme: bool,
 }
 
-/// What an upload to `HttpPushUri` must be.
+/// The form of an upload to `HttpPushUri`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PushForm {
-    /// The image.
+    /// The body is the image.
     Raw,
     /// A form with the parts `sessionKey` and `parameters`, and the cookie `sessionKey`.
     Session,
@@ -125,7 +125,7 @@ pub enum PushForm {
     Stored,
 }
 
-/// Where the response to an accepted update names its task.
+/// The place in which the response to an accepted update names its task.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateAnswer {
@@ -145,15 +145,15 @@ pub enum UpdateAnswer {
     Nothing,
 }
 
-/// When a new BIOS runs.
+/// The time from which a new BIOS runs.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BiosUpdate {
-    /// It is written at once and runs after the next restart of the host.
+    /// The BIOS is written at once and runs after the next restart of the host.
     Staged,
-    /// It is written when the host restarts.
+    /// The BIOS is written when the host restarts.
     AtRestart,
-    /// It is written at once while the host is off, and refused while it is on.
+    /// The BIOS is written at once while the host is off, and refused while it is on.
     HostOff,
 }
 
@@ -161,13 +161,13 @@ pub enum BiosUpdate {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WaitingTask {
-    /// `TaskState`.
+    /// The `TaskState` of the task.
     pub state: String,
     /// `Oem.{vendor}.JobState`, if there is one.
     pub job_state: Option<String>,
-    /// The `MessageId`.
+    /// The `MessageId` of the message of the task.
     pub message_id: String,
-    /// The `Message`.
+    /// The text of the message of the task.
     pub message: String,
 }
 
@@ -182,7 +182,7 @@ impl Default for WaitingTask {
     }
 }
 
-/// What a member of the firmware inventory is.
+/// The kind of a member of the firmware inventory.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Component {

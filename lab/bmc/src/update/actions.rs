@@ -291,7 +291,7 @@ fn problem(problem: ImageProblem) -> ErrorReply {
     }
 }
 
-/// Why an image is not installed.
+/// The reason why an image is not installed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unfit {
     Image(&'static str),

@@ -31,7 +31,7 @@ pub fn firmware_image(component: &str, version: &str, model: Option<&str>, size:
     [head, body].concat()
 }
 
-/// What an image says about itself and whether it arrived whole.
+/// The facts in the first line of an image: its component, its version and its model.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ImageFacts {
     pub(crate) component: String,
@@ -39,7 +39,7 @@ pub(crate) struct ImageFacts {
     pub(crate) model: Option<String>,
 }
 
-/// Why an image is refused.
+/// The reason why an image is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ImageProblem {
     NotFirmware,

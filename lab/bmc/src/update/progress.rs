@@ -1,4 +1,4 @@
-//! What is installed, and the update that runs: data and rules, without requests and timers.
+//! The installed firmware, and the update that runs: data and rules, without requests and timers.
 //!
 //! ```text
 //!   Job { item, version, stage }   Fetching ─► Checking ─► Checked ─► Flashing ─► WaitingForHost ─► Booting ─► applied   Updates::step
@@ -112,7 +112,7 @@ pub(crate) struct Updates {
     pub(super) accepted: Vec<(String, String)>,
 }
 
-/// What the caller of [`Updates::step`] must do.
+/// The work that the caller of [`Updates::step`] must do.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Next {
     Wait,
@@ -399,7 +399,7 @@ impl Updates {
     }
 }
 
-/// How a task is shown.
+/// The view of a task: the values that its resource shows.
 pub(super) struct TaskView<'a> {
     pub(super) service_state: &'static str,
     pub(super) state: &'a str,

@@ -12,18 +12,18 @@ use super::image::{ImageFacts, ImageProblem, ImageReader};
 
 const MAX_HEAD: usize = 64 * 1024;
 
-/// What arrived in an upload.
+/// The content of an upload.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Upload {
     /// The text parts of a form by name; empty for an image without a form.
     pub(crate) parts: BTreeMap<String, String>,
     /// The names of all parts in order.
     pub(crate) names: Vec<String>,
-    /// Whether it was a form.
+    /// Whether the upload was a form.
     pub(crate) form: bool,
     /// The bytes of the body.
     pub(crate) bytes: u64,
-    /// The image.
+    /// The facts of the image, or the reason why it is refused.
     pub(crate) image: Result<ImageFacts, ImageProblem>,
 }
 

@@ -40,7 +40,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub enum RecordKind {
     /// The unpacked image.
     Content,
-    /// What the boot loader needs: root partition and image digest.
+    /// The facts that the boot loader needs: root partition and image digest.
     Loader,
     /// The NoCloud files.
     ConfigDrive,

@@ -26,15 +26,15 @@ pub mod unit {
     pub const KERNEL: &str = "kernel";
 }
 
-/// What the machine does after the report.
+/// The behaviour of the machine after the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterReport {
-    /// Stays on until the controller powers it off.
+    /// The machine stays on until the controller powers it off.
     #[default]
     StayOn,
-    /// Powers itself off.
+    /// The machine powers itself off.
     PowerOff,
-    /// Restarts itself.
+    /// The machine restarts itself.
     Reboot,
 }
 
@@ -57,9 +57,9 @@ pub struct InstallerBehaviour {
     pub pull_backoff: Backoff,
     /// The pause between two reads of the medium by which a machine without a network reports.
     pub beacon_pause: Duration,
-    /// What the machine does after the report.
+    /// The behaviour of the machine after the report.
     pub after_report: AfterReport,
-    /// How long the rescue system runs before it reports success by itself; `None` until its power is off.
+    /// The time after which the rescue system reports success by itself; `None` when it runs until its power is off.
     pub rescue_ends_after: Option<Duration>,
 }
 

@@ -21,7 +21,7 @@ pub(super) enum TargetDisk {
     Only,
 }
 
-/// What a recipe asks for.
+/// The task of a recipe: an installation or a rescue session.
 #[derive(Debug)]
 pub(super) enum Dispatched {
     /// An installation.

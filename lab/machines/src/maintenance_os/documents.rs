@@ -23,7 +23,7 @@ pub(super) struct JobDocument {
     pub(super) disk_before: Option<FormerDisk>,
 }
 
-/// What identifies the disk that the attempt before a retry wrote.
+/// The identity of the disk that the attempt before a retry wrote.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct FormerDisk {
     #[serde(default)]

@@ -66,7 +66,7 @@ const BLOCKING_PERMITS: usize = 64;
 /// Maximum length of a reason in characters.
 const MAX_REASON_CHARS: usize = 1000;
 
-/// What all machines of a farm share: HTTP clients and a limit of blocking tasks.
+/// The tools that all machines of a farm share: HTTP clients and a limit of blocking tasks.
 #[derive(Clone, Debug)]
 pub struct Tools {
     media: reqwest::Client,
@@ -134,7 +134,7 @@ pub struct MediaBoot {
     pub cancel: CancellationToken,
 }
 
-/// How a run of the maintenance OS ended.
+/// The end of a run of the maintenance OS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallOutcome {
     /// The disk holds the OS image and boots.
@@ -167,7 +167,7 @@ pub enum InstallOutcome {
 pub struct InstallResult {
     /// The job, if its task was found.
     pub job_id: Option<String>,
-    /// How the run ended.
+    /// The end of the run.
     pub outcome: InstallOutcome,
     /// Whether the controller acknowledged the report.
     pub delivery: ReportDelivery,

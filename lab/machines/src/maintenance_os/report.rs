@@ -21,16 +21,16 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The value of `dispatcher_version`.
 const DISPATCHER_VERSION: &str = concat!("shoal-sim/", env!("CARGO_PKG_VERSION"));
 
-/// What a simulated rescue system reports; no client can connect there.
+/// The address that a simulated rescue system reports; no client can connect there.
 const RESCUE_ADDRESS: &str = "192.0.2.7";
 const RESCUE_HOST_KEY: &str = "SHA256:c2ltdWxhdGVkIGhvc3Qga2V5IG9mIHRoZSByZXNjdWU";
 
-/// How the delivery of a report ended.
+/// The end of the delivery of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportDelivery {
     /// No report was sent: the installer is configured so, or there is no task.
     NotSent,
-    /// It was said by reads of the medium, which nothing acknowledges.
+    /// The report was said by reads of the medium, which nothing acknowledges.
     Said,
     /// The controller acknowledged the report with 2xx.
     Acknowledged {

@@ -23,7 +23,7 @@ pub(super) struct ChosenDisks<'machine> {
     pub(super) more: Vec<&'machine DiskSpec>,
 }
 
-/// What a report says of the disk.
+/// The identity of the chosen disk, as reports contain it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DiskIdentity {
     name: String,

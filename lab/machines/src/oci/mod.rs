@@ -39,10 +39,10 @@ pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum number of layers of an image.
 pub const MAX_LAYERS: usize = 128;
 
-/// How requests to a registry are authorized.
+/// The authorization of requests to a registry.
 #[derive(Clone, Default)]
 pub enum Authorization {
-    /// No credentials.
+    /// Requests have no credentials.
     #[default]
     Anonymous,
     /// User name and password, sent with every request.

@@ -16,11 +16,11 @@ pub(crate) enum Message {
     Result { id: Option<u64> },
     /// A command failed.
     Refused { id: Option<u64>, text: String },
-    /// Something happened.
+    /// An event happened.
     Event(Event),
 }
 
-/// What happened, as far as it matters here.
+/// An event of the machine, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The machine ends: QEMU is about to exit.
@@ -33,7 +33,7 @@ pub(crate) enum Event {
     Other(String),
 }
 
-/// Why a machine ends.
+/// The reason why a machine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShutdownReason {
     /// The system switched the machine off.
@@ -42,11 +42,11 @@ pub(crate) enum ShutdownReason {
     SystemRestart,
     /// The system crashed.
     Panic,
-    /// This program or a signal ended it.
+    /// This program or a signal ended the machine.
     Outside,
 }
 
-/// Why a line is no message.
+/// The reason why a line is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoMessage {
     #[error("the line is longer than 64 KiB")]

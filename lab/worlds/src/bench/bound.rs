@@ -1,15 +1,15 @@
-//! A figure that is judged: one that the load of the machine does not change, beside the most that it may be.
+//! A figure that is judged against a bound, because the load of the machine does not change it.
 
 use anyhow::bail;
 
-/// A figure and the most that it may be.
+/// A figure and its upper bound.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
-    /// What was measured.
+    /// The name of the measured figure.
     pub(super) what: &'static str,
     /// The result.
     pub(super) result: f64,
-    /// The most that it may be.
+    /// The upper bound of the result.
     pub(super) most: f64,
     /// The unit, with a space before it; empty for a number of things.
     pub(super) unit: &'static str,

@@ -46,7 +46,7 @@ const POLL: &str = "update_state";
 const MOST_REQUESTS: f64 = 120.0;
 /// The most memory of the controller, in MB.
 const MOST_MEMORY: f64 = 300.0;
-/// How often the end of an installation is looked for.
+/// The interval of reads that search the end of an installation.
 const LOOK: Duration = Duration::from_millis(500);
 /// The longest time of one installation.
 const LIMIT: Duration = Duration::from_secs(1800);

@@ -89,7 +89,7 @@ impl Drop for Process {
 /// A running controller.
 pub(super) struct Controller {
     process: Process,
-    /// Its API, with the admin token.
+    /// The API of the controller, with the admin token.
     pub(super) api: Api,
     /// Time from the start of the process to its first response.
     pub(super) first_response: Duration,

@@ -58,7 +58,7 @@ impl DemoApi {
         self.send(self.request(Method::GET, &path), "read events").await
     }
 
-    /// What was read of the images of a job.
+    /// Reads the record of what was read of the images of a job.
     pub(super) async fn media(&self, id: &str) -> anyhow::Result<Value> {
         self.send(self.request(Method::GET, &format!("/api/v1/jobs/{id}/media")), "read the media of a job")
             .await

@@ -27,7 +27,7 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power, SimBmcConfig,
 use lab_machines::{Farm, FarmConfig, HostKind, ServerSpec};
 use model::{Clock, SystemClock, Time};
 
-/// How much faster time passes for the controller.
+/// The factor by which time passes faster for the controller.
 const RATE: u32 = 60;
 /// The bytes of an image.
 const IMAGE: usize = 4 << 20;

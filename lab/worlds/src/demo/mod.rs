@@ -50,7 +50,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval for reading new events of the jobs.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// A server of the demo, its job, and how the job is expected to end.
+/// A server of the demo, its job, and the expected end of the job.
 struct DemoServer {
     serial: String,
     expected: ExpectedEnd,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::DemoApi;
 
-/// What was read of one image.
+/// The reads of one image.
 #[derive(Debug, PartialEq)]
 struct Read {
     /// `boot` or `task`.

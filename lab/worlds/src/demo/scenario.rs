@@ -1,4 +1,4 @@
-//! The servers of the demo: their BMCs, and how their jobs are expected to end.
+//! The servers of the demo: their BMCs, and the expected ends of their jobs.
 //!
 //! ```text
 //!   --servers 3                three strict standard BMCs
@@ -17,7 +17,7 @@ use crate::sim::numbered;
 /// Factor for the delays of a vendor's BMC, so that the demo takes seconds and not minutes.
 const TIME: f64 = 0.02;
 
-/// How a job is expected to end.
+/// The expected end of a job.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ExpectedEnd {
     /// The machine is installed.

@@ -40,10 +40,10 @@ const DISK: &str = "/dev/vda";
 const TIMEOUT: Duration = Duration::from_secs(3600);
 /// The time from the first boot of the disk to the login prompt.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(900);
-/// What an installed system prints when it is ready.
+/// The text that an installed system prints when it is ready.
 const LOGIN: &str = "login:";
 
-/// What a machine needs that this program does not contain.
+/// The message about the files that a virtual machine needs and this program does not contain.
 const NEEDED: &str = "shoal demo --vm installs a real system from files that this program does not contain:
 
   packages          kernel and programs of the boot medium, and of the trial system that is installed. On a machine that
@@ -70,7 +70,7 @@ struct Files {
 }
 
 impl Files {
-    /// The files that the options name, and for what they do not name, what lies where it is expected. `beside` is the folder of
+    /// The files that the options name; for the others, the files that lie where they are expected. `beside` is the folder of
     /// this program.
     fn of(args: &DemoArgs, beside: Option<&Path>) -> anyhow::Result<Self> {
         let packages =
@@ -121,7 +121,7 @@ impl Files {
     }
 }
 
-/// Where the image comes from.
+/// The source of the OS image.
 #[derive(Debug, PartialEq)]
 enum Image {
     /// The trial system, which is made from this folder of packages.
@@ -139,12 +139,12 @@ impl Image {
     }
 }
 
-/// Where the boot medium comes from.
+/// The source of the boot medium.
 #[derive(Debug)]
 enum MediumSource {
-    /// A file.
+    /// The boot medium is a file.
     File(PathBuf),
-    /// It is made from packages and an agent.
+    /// The boot medium is made from packages and an agent.
     Made(maintenance::Inputs),
 }
 

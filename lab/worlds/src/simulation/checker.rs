@@ -40,7 +40,7 @@ pub(super) enum Reported {
 #[derive(Default)]
 struct Observed {
     violations: Vec<String>,
-    /// The changes in flight of each BMC by their number: when they are over at the latest.
+    /// The changes in flight of each BMC by their number, each with the time at which it is over at the latest.
     changes: BTreeMap<Serial, BTreeMap<u64, Instant>>,
     /// The number of the last change.
     last_change: u64,

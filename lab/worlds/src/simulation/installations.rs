@@ -1,4 +1,4 @@
-//! The operators of a world who install firmware, and what goes wrong with it.
+//! The operators of a world who install firmware, and the faults of these installations.
 //!
 //! ```text
 //!   order (a set, downgrade or not, restart allowed | forbidden | in a window, a deadline)

@@ -212,14 +212,14 @@ async fn restart_after(world: &Arc<World>, boot: &BootContext, delay: Duration, 
     }
 }
 
-/// What the maintenance OS does.
+/// The target of the maintenance OS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// It installs and reports.
+    /// The maintenance OS installs and reports.
     Install,
     /// An installer that cannot report.
     Scripted,
-    /// It waits for an operator.
+    /// The maintenance OS waits for an operator.
     Rescue,
 }
 

@@ -68,7 +68,7 @@ use self::world::World;
 use model::{JsonText, Outcome, error_chain};
 use store::{EventFilter, StoreError};
 
-/// How often faults occur.
+/// The rate of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultLevel {
     /// No faults.
@@ -98,23 +98,23 @@ pub struct WorldPlan {
     pub fault_interval: Option<Duration>,
     /// Number of workers of a controller.
     pub workers: usize,
-    /// How many of a thousand jobs an operator holds or cancels.
+    /// The number of a thousand jobs that an operator holds or cancels.
     pub operator_actions: u64,
-    /// How many of a thousand operator actions wait until a BMC is being changed.
+    /// The number of a thousand operator actions that wait until a BMC is being changed.
     pub actions_during_bmc_change: u64,
-    /// How many of a thousand installations hang without a report.
+    /// The number of a thousand installations that hang without a report.
     pub silent: u64,
-    /// How many of a thousand installations fail.
+    /// The number of a thousand installations that fail.
     pub failing: u64,
-    /// How many of a thousand jobs use an installer that cannot report (ESXi).
+    /// The number of a thousand jobs that use an installer that cannot report (ESXi).
     pub esxi: u64,
-    /// How many conditions of a server are requested besides its jobs: power cycles, restarts of the BMC, inventories.
+    /// The number of conditions that are requested for a server besides its jobs: power cycles, restarts of the BMC, inventories.
     pub conditions: u64,
-    /// How many installations of firmware are ordered for each server.
+    /// The number of installations of firmware that are ordered for each server.
     pub installations: u64,
-    /// How many changes of BIOS settings are ordered for each server.
+    /// The number of changes of BIOS settings that are ordered for each server.
     pub settings: u64,
-    /// How many sessions of the rescue system are ordered for each server.
+    /// The number of sessions of the rescue system that are ordered for each server.
     pub rescues: u64,
     /// Whether a receiver subscribes to all events with an outgoing webhook.
     pub webhook: bool,

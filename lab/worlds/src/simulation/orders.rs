@@ -1,4 +1,4 @@
-//! What the operators of a world do with conditions that may restart a host: installations of firmware, changes of BIOS settings.
+//! The orders of operators of a world that may restart a host: installations of firmware, changes of BIOS settings.
 //!
 //! Random decisions are drawn in one order, so that a recorded seed keeps its world.
 
@@ -14,12 +14,12 @@ use super::rng::WorldRng;
 use super::world::World;
 use model::{Clock, Idempotency, RunId, Serial, Time};
 
-/// How often an operator looks at a job.
+/// The interval in which an operator reads a job.
 pub(super) const LOOK: Duration = Duration::from_secs(30);
-/// Who restarts a host by hand.
+/// The number of a restart that an operator makes by hand, which no installer uses.
 pub(super) const BY_OPERATOR: u32 = 2;
 
-/// When an order may restart the host.
+/// The permission of an order to restart the host.
 pub(super) enum Restart {
     AtOnce,
     Forbidden,
@@ -42,7 +42,7 @@ impl Restart {
         matches!(self, Self::Forbidden)
     }
 
-    /// Adds it to the parameters of an order.
+    /// Adds the permission to the parameters of an order.
     pub(super) fn add_to(&self, parameters: &mut Value) {
         match self {
             Self::AtOnce => {}
@@ -56,8 +56,8 @@ impl Restart {
     }
 }
 
-/// Orders a condition, and notes its acknowledgement. `None` when the controller refused it for a reason that is expected: the status
-/// codes of `refusals`, or a time that has passed.
+/// Orders a condition, and notes its acknowledgement. `None` when the controller refused the order for an expected reason: the
+/// status codes of `refusals`, or a time that has passed.
 pub(super) async fn order(
     world: &Arc<World>,
     rng: &WorldRng,

@@ -20,7 +20,7 @@ use model::{RunId, Serial};
 
 /// The random stream of this module.
 const STREAM: u64 = 0x39b6_c8e1_d07f_5a24;
-/// How often the session is looked for.
+/// The interval of reads that search the session.
 const LOOK: Duration = Duration::from_secs(30);
 /// The step of a rescue session.
 const SESSION: &str = "rescue.wait";

@@ -1,4 +1,4 @@
-//! The operators of a world who change settings of the BIOS, and what goes wrong with it.
+//! The operators of a world who change settings of the BIOS, and the faults of these changes.
 //!
 //! ```text
 //!   order (attributes, sometimes the boot order; restart allowed | forbidden | in a window, a deadline)

@@ -50,14 +50,14 @@ pub(super) struct Supervisor {
 struct LiveController {
     boundary: Arc<Boundary>,
     clock: Arc<dyn Clock>,
-    /// Its start, in virtual time of the world.
+    /// The start of the controller, in virtual time of the world.
     started: Duration,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl LiveController {
-    /// Whether its clock agrees with the wall clock. Otherwise its leases look older than they are to a controller that
-    /// starts with the wall clock. That limitation is known and not simulated.
+    /// Whether the clock of the controller agrees with the wall clock. Otherwise its leases look older than they are to a
+    /// controller that starts with the wall clock. That limitation is known and not simulated.
     fn on_time(&self, world: &World) -> bool {
         let (own, wall) = (self.clock.now(), WorldWallClock(Arc::clone(&world.clock)).now());
         wall.since(own).max(own.since(wall)) < Duration::from_secs(30)

@@ -87,7 +87,7 @@ macro_rules! detected_within {
     )*};
 }
 
-/// What most of the jobs of a small world are.
+/// The kind of most of the jobs of a small world.
 #[derive(Clone, Copy)]
 enum Work {
     Firmware,

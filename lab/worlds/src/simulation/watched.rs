@@ -14,7 +14,7 @@ pub(super) struct WatchedRuns {
     pub(super) before: Mutex<BTreeMap<RunId, Counters>>,
 }
 
-/// What a run is.
+/// The kind of a run.
 #[derive(Clone, Copy)]
 pub(super) enum What {
     Installation,

@@ -21,7 +21,7 @@ const PIECE: u64 = 1 << 20;
 
 pub(super) enum Source {
     Directory(PathBuf),
-    /// The directory above `repositories` and `blobs` of a docker-registry.
+    /// The directory of a docker-registry that contains `repositories` and `blobs`.
     Registry(PathBuf),
     Archive(File, Contents),
 }

@@ -47,7 +47,7 @@ struct State {
     entries: HashMap<PathBuf, Entries>,
     /// The bytes of each file as of its last fsync.
     bytes: HashMap<u64, Vec<u8>>,
-    /// Gives every file a unique number.
+    /// The open files, each under its inode number, so that no number is used twice.
     held: HashMap<u64, File>,
 }
 

@@ -215,7 +215,7 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let verify = format!("/api/v1/backups/{}/verify", status["last"]["name"].as_str().unwrap());
     walk.step("verifyBackup", M::POST, &verify, json!({})).await;
     walk.step("makeSupportBundle", M::POST, "/api/v1/support-bundle", json!({})).await;
-    walk.step("diagnoseServer", M::POST, "/api/v1/servers/ACT-2/doctor", json!({})).await;
+    walk.step("diagnoseServer", M::POST, "/api/v1/servers/ACT-2/diagnostics", json!({})).await;
     let condition = json!({ "kind": "inventoryOOB" });
     walk.step("createServerCondition", M::POST, "/api/v1/servers/ACT-2/condition", condition).await;
 

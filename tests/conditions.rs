@@ -62,8 +62,8 @@ fn resets(bmc: &SimBmc) -> Vec<ResetType> {
 async fn a_retry_of_a_power_cycle_or_of_diagnostics_under_one_key_is_one_job_also_after_its_end() {
     let scene = scene(|_| {}).await;
     let (cycle, _) = done(&scene, "powerCycleHard", json!({})).await;
-    let doctor = scene.admin.post(&place("doctor"), &json!({})).await.expect(200);
-    let doctor = scene.complete_skipping(doctor["doctor_id"].as_str().unwrap()).await;
+    let doctor = scene.admin.post(&place("diagnostics"), &json!({})).await.expect(200);
+    let doctor = scene.complete_skipping(doctor["diagnostics_id"].as_str().unwrap()).await;
     for ended in [cycle, doctor] {
         let id = ended["job_id"].as_str().unwrap();
         let retry = async || {

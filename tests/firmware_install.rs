@@ -207,6 +207,28 @@ async fn a_bmc_that_says_done_and_keeps_the_old_version_is_a_failure_that_names_
     scene.end().await;
 }
 
+/// A BMC that shows the state of its update service in place of a task, and one with jobs of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_with_an_update_has_its_class_on_bmcs_of_other_vendors_too() {
+    let message = "the image is not signed".to_owned();
+    for vendor in ["hpe-ilo6", "lenovo-xcc"] {
+        for (fault, class) in [
+            (FlashFault::Lie, "version_unchanged"),
+            (FlashFault::Hang, "update_stuck"),
+            (FlashFault::Fail { message: message.clone() }, "update_failed"),
+        ] {
+            let scene = scene(vendor, |_| {}).await;
+            set_of(&scene.admin, vendor, &[File::of("bios", NEW)]).await;
+            scene.bmc(SERIAL).inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(fault)));
+            let job = installed_anyway(&scene).await;
+            let log = log(&scene, &job).await;
+            assert_eq!(job["failure"]["class"], class, "{vendor}: {log}");
+            assert_eq!(scene.bmc(SERIAL).snapshot().images, 1, "{vendor} {class}: {log}");
+            scene.end().await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_stays_at_99_percent_is_let_alone_and_ends_as_stuck() {
     let (scene, job, log) = with_fault("bios", FlashFault::Hang).await;

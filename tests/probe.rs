@@ -8,7 +8,7 @@ use settings::Listener;
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, silent, start_farm, with_bmc};
 
 async fn doctor(scene: &Scene, serial: &str, query: &str) -> Value {
-    scene.admin.post(&format!("/api/v1/servers/{serial}/doctor{query}"), &json!({})).await.expect(200)
+    scene.admin.post(&format!("/api/v1/servers/{serial}/diagnostics{query}"), &json!({})).await.expect(200)
 }
 
 fn status<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str) {
@@ -52,7 +52,7 @@ async fn a_probe_during_a_job_uses_and_keeps_the_session_of_the_job() {
     assert_eq!(card["host"]["power"], "On", "{card:#}");
     assert_eq!(scene.bmc("PRB-2").snapshot().open_sessions, 1);
     // Diagnostics would change the BMC, so they are refused during a job.
-    let refused = scene.admin.post("/api/v1/servers/PRB-2/doctor", &json!({})).await;
+    let refused = scene.admin.post("/api/v1/servers/PRB-2/diagnostics", &json!({})).await;
     assert_eq!(refused.status, 409);
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.end().await;
@@ -82,7 +82,7 @@ async fn diagnostics_are_a_job_with_list_events_explanation_and_verbs() {
     let api = &scene.admin;
     api.post("/api/v1/servers/DOC-4/maintenance", &json!({ "reason": "cabling" })).await.expect(202);
     // Diagnostics leave the server as it was, so they run in maintenance.
-    let id = doctor(&scene, "DOC-4", "").await["doctor_id"].as_str().unwrap().to_owned();
+    let id = doctor(&scene, "DOC-4", "").await["diagnostics_id"].as_str().unwrap().to_owned();
     let listed = async |query: &str| {
         let page = api.get(&format!("/api/v1/jobs{query}")).await.expect(200);
         let jobs = page["jobs"].as_array().unwrap();
@@ -90,7 +90,7 @@ async fn diagnostics_are_a_job_with_list_events_explanation_and_verbs() {
     };
     assert_eq!(listed("").await, std::slice::from_ref(&id));
     assert_eq!(
-        listed("?workflow=doctor&server_serial=DOC-4&status=complete").await,
+        listed("?workflow=diagnostics&server_serial=DOC-4&status=complete").await,
         std::slice::from_ref(&id)
     );
     assert!(listed("?workflow=provision").await.is_empty());
@@ -99,11 +99,15 @@ async fn diagnostics_are_a_job_with_list_events_explanation_and_verbs() {
     api.get("/api/v1/jobs?label=").await.refused(400, "validation_error");
 
     let job = api.job(&id).await;
-    assert_eq!((&job["workflow"], &job["server_serial"]), (&json!("doctor"), &json!("DOC-4")), "{job:#}");
+    assert_eq!(
+        (&job["workflow"], &job["server_serial"]),
+        (&json!("diagnostics"), &json!("DOC-4")),
+        "{job:#}"
+    );
     assert_eq!((&job["outcome"], &job["recipe_schema_id"]), (&json!("succeeded"), &Value::Null));
     assert_eq!(job["verbs"], json!(["retry"]));
     assert_eq!(api.explain(&id).await["condition"], "ended");
-    assert!(api.events(&id).await.iter().any(|event| event["type"] == "doctor.requested"));
+    assert!(api.events(&id).await.iter().any(|event| event["type"] == "diagnostics.requested"));
     api.post(&format!("/api/v1/jobs/{id}/hold"), &json!({})).await.refused(409, "conflict.verb");
     api.get(&format!("/media/tasks/{id}/task.iso")).await.refused(404, "no_task_image");
 

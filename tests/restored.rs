@@ -112,7 +112,7 @@ async fn an_old_copy_of_the_data_directory_touches_no_machine_until_its_server_i
         admin.post(&format!("/api/v1/jobs/{id}/{verb}"), &json!({})).await.refused(409, "conflict.restored");
     }
     admin
-        .post(&format!("/api/v1/servers/{SERIAL}/doctor"), &json!({}))
+        .post(&format!("/api/v1/servers/{SERIAL}/diagnostics"), &json!({}))
         .await
         .refused(409, "conflict.restored");
     // A server that is registered now is not restored. Its whole job runs while the other one rests.

@@ -121,7 +121,7 @@ async fn every_page_has_its_headers_and_is_for_a_login_only() {
         "/ui/servers/UI-1/maintenance",
         "/ui/servers/UI-1/condition",
         "/ui/servers/UI-1/condition?kind=bmcReset",
-        "/ui/servers/UI-1/doctor",
+        "/ui/servers/UI-1/diagnostics",
         "/ui/servers/UI-1/edit",
         "/ui/servers/UI-1/delete",
         "/ui/servers/UI-1/release",

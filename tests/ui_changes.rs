@@ -516,14 +516,14 @@ async fn firmware_is_planned_before_it_is_installed_and_each_component_is_follow
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_diagnostics_are_shown_and_many_bmcs_are_looked_at() {
     let scene = scene(vec![crate::kit::healthy("DIA-1"), crate::kit::healthy("DIA-2")]).await;
-    let last = async || scene.admin.get("/api/v1/servers/DIA-1/doctor").await.expect(200);
-    assert_eq!(last().await["doctor_id"], Value::Null);
+    let last = async || scene.admin.get("/api/v1/servers/DIA-1/diagnostics").await.expect(200);
+    assert_eq!(last().await["diagnostics_id"], Value::Null);
     let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
-    let question = olga.get("/ui/servers/DIA-1/doctor").await;
-    let done = post(&olga, "/ui/servers/DIA-1/doctor", &fields(&question, &["csrf"], &[])).await;
+    let question = olga.get("/ui/servers/DIA-1/diagnostics").await;
+    let done = post(&olga, "/ui/servers/DIA-1/diagnostics", &fields(&question, &["csrf"], &[])).await;
     assert!(done.leads_to().starts_with("/ui/servers/DIA-1?done=diagnos"), "{}", done.leads_to());
     let ended = |response: &crate::kit::ApiResponse| response.json()["verdict"].is_string();
-    scene.admin.until("/api/v1/servers/DIA-1/doctor", "the diagnostics", ended).await;
+    scene.admin.until("/api/v1/servers/DIA-1/diagnostics", "the diagnostics", ended).await;
     let found = last().await;
     assert!(found["ended_at"].is_string() && !found["checks"].as_array().unwrap().is_empty(), "{found}");
     assert!(olga.get("/ui/servers/DIA-1").await.html.contains("Diagnostics"));

@@ -11,7 +11,7 @@
 use std::{
     collections::VecDeque,
     io::Write,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -91,26 +91,30 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// A sink that a thread writes to `output`, so that an output that takes nothing holds nothing up.
 pub fn detached(mut output: impl Write + Send + 'static) -> (Box<dyn Write + Send>, Drain) {
-    let (lines, received) = mpsc::sync_channel::<Waiting>(MAX_WAITING);
-    let drain = Drain(lines.clone());
+    let waiting = Arc::new(Waiting::default());
+    let written = Arc::clone(&waiting);
     std::thread::spawn(move || {
-        for waiting in received {
-            match waiting {
-                Waiting::Line(bytes) => drop(output.write_all(&bytes).and_then(|()| output.flush())),
-                Waiting::End(written) => drop(written.send(())),
-            }
+        loop {
+            let lines = written.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines = written.changed.wait_while(lines, |lines| lines.is_empty());
+            let first = lines.unwrap_or_else(PoisonError::into_inner).front().cloned().unwrap_or_default();
+            let _ = output.write_all(&first).and_then(|()| output.flush());
+            written.lines.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            written.changed.notify_all();
         }
     });
-    (Box::new(Detached { lines, line: Vec::new() }), drain)
+    (Box::new(Detached { waiting: Arc::clone(&waiting), line: Vec::new() }), Drain(waiting))
 }
 
-enum Waiting {
-    Line(Vec<u8>),
-    End(mpsc::Sender<()>),
+/// The lines that are not written yet. A line stays until it is written whole.
+#[derive(Default)]
+struct Waiting {
+    lines: Mutex<VecDeque<Vec<u8>>>,
+    changed: Condvar,
 }
 
 struct Detached {
-    lines: mpsc::SyncSender<Waiting>,
+    waiting: Arc<Waiting>,
     line: Vec<u8>,
 }
 
@@ -122,34 +126,31 @@ impl Write for Detached {
 
     /// The log flushes once for each line.
     fn flush(&mut self) -> std::io::Result<()> {
-        let _ = self.lines.try_send(Waiting::Line(std::mem::take(&mut self.line)));
+        let line = std::mem::take(&mut self.line);
+        let mut lines = self.waiting.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() < MAX_WAITING {
+            lines.push_back(line);
+            self.waiting.changed.notify_all();
+        }
         Ok(())
     }
 }
 
 /// The end of a [`detached`] sink.
-#[derive(Debug)]
-pub struct Drain(mpsc::SyncSender<Waiting>);
+pub struct Drain(Arc<Waiting>);
 
 impl Drain {
     /// Waits until everything is written, a second at most.
     pub fn wait(self) {
-        let (written, all) = mpsc::channel();
-        let until = Instant::now() + DRAIN_TIME;
-        let mut end = Waiting::End(written);
-        while let Err(mpsc::TrySendError::Full(back)) = self.0.try_send(end) {
-            if Instant::now() >= until {
-                return;
-            }
-            end = back;
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = all.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.0.changed.wait_timeout_while(lines, DRAIN_TIME, |lines| !lines.is_empty());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     /// An output that takes nothing until it is released.

@@ -14,42 +14,31 @@ mod accounts;
 mod audit;
 mod backups;
 mod batches;
-pub(crate) mod browser;
 mod conditions;
 mod drain;
-mod error;
-mod error_code;
-#[cfg(test)]
-mod error_code_tests;
 mod events;
 mod extract;
-mod feed;
 mod filters;
 mod firmware;
 pub mod firmware_files;
 mod gauges;
 mod health;
-mod host;
 mod jobs;
 mod log_level;
 mod media;
 mod media_list;
 mod middleware;
 mod openapi;
-mod overload;
 mod overview;
 mod plain;
-mod query;
 mod registry;
 mod report;
 mod request_audit;
-mod response_headers;
 mod restored;
 mod secrets;
 mod servers;
 mod session;
 mod settings;
-mod shape;
 mod support;
 mod visible;
 mod webhooks;
@@ -69,6 +58,7 @@ use ::settings::Shown;
 use access::audit::RefusedAttempts;
 use access::auth::{Authenticator, RateLimiter, ReportCertificates, ReportSecrets};
 use access::tls::Certificates;
+use api_core::{browser, error, error_code, feed, labels, overload, query, response_headers, shape};
 use engine::Engine;
 use keys::Keys;
 use model::{Clock, Time};
@@ -78,6 +68,7 @@ use store::Store;
 use telemetry::Metrics;
 
 pub use about::{About, AboutTls, Build, Feature};
+pub use api_core::host::host_refusal;
 pub use backups::{
     BackupAdmin, BackupAdminError, BackupFailureView, BackupProgress, BackupStatus, BackupVerification,
     BackupView,
@@ -85,7 +76,6 @@ pub use backups::{
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
-pub use host::host_refusal;
 pub use media::MediaAccess;
 pub use openapi::openapi;
 pub use overload::{Overload, overload_response};
@@ -260,7 +250,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ),
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/card", get(servers::card)),
-        ("/api/v1/servers/{serial}/doctor", post(servers::doctor).get(servers::last_diagnostics)),
+        ("/api/v1/servers/{serial}/diagnostics", post(servers::diagnose).get(servers::last_diagnostics)),
         ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),
         ("/api/v1/servers/{serial}/bios", get(servers::bios::bios)),
         ("/api/v1/servers/{serial}/condition", post(conditions::create).get(conditions::show)),

@@ -11,7 +11,7 @@ use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::{CanAdminister, JsonBody};
 use keys::{RotateError, RotationState, RotationView, SecretName, SecretView};
-use model::{NewEvent, error_chain};
+use model::NewEvent;
 
 /// Every key that is in use, without a value.
 #[derive(Serialize, JsonSchema)]
@@ -81,17 +81,4 @@ pub(super) async fn rotate(
         store.append(None, None, vec![event], now).await?;
     }
     Ok(Json(rotated))
-}
-
-impl From<RotateError> for ApiError {
-    fn from(error: RotateError) -> Self {
-        if error.is_refusal() {
-            return Self::new(ErrorCode::ConflictSecret, error.to_string());
-        }
-        tracing::error!(error = %error_chain(&error), "a key was not rotated; the rotation can be continued");
-        match error {
-            RotateError::Store(error) => error.into(),
-            _ => Self::new(ErrorCode::Internal, "the rotation stopped and can be continued; see the log"),
-        }
-    }
 }

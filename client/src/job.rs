@@ -144,7 +144,7 @@ pub(super) struct ListJobs {
     /// Only jobs with this status: queued, provisioning, running, succeeded, failed or complete
     #[arg(long)]
     status: Option<String>,
-    /// Only jobs of this workflow, such as provision or doctor
+    /// Only jobs of this workflow, such as provision or diagnostics
     #[arg(long)]
     workflow: Option<String>,
     /// The jobs that this job started

@@ -2,8 +2,8 @@
 //! job. A run holds the server's exclusive lock.
 //!
 //! ```text
-//!  forward  doctor.prepare (grant of the test image) -> doctor.check (all checks)
-//!  finish   doctor.clean (test image ejected; grant and session ended)
+//!  forward  diagnostics.prepare (grant of the test image) -> diagnostics.check (all checks)
+//!  finish   diagnostics.clean (test image ejected; grant and session ended)
 //!
 //!  an address that is not registered: direct::run, without a run, a lock or a controller
 //! ```
@@ -56,10 +56,10 @@ use checks::{
 };
 
 /// The workflow's name.
-pub const WORKFLOW: &str = "doctor";
-const PREPARE: &StepName = &StepName::new("doctor.prepare");
-const CHECK: &StepName = &StepName::new("doctor.check");
-const CLEAN: &StepName = &StepName::new("doctor.clean");
+pub const WORKFLOW: &str = "diagnostics";
+const PREPARE: &StepName = &StepName::new("diagnostics.prepare");
+const CHECK: &StepName = &StepName::new("diagnostics.check");
+const CLEAN: &StepName = &StepName::new("diagnostics.clean");
 /// Time limit of one run, including the time in the queue.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
@@ -125,7 +125,9 @@ pub fn order(order: &DiagnosticsOrder, id: RunId, seed: SeedOfRun, created_by: &
         input,
         plan,
         effects: Vec::new(),
-        events: vec![NewEvent::info("doctor.requested", format!("diagnostics of {server}")).by(created_by)],
+        events: vec![
+            NewEvent::info("diagnostics.requested", format!("diagnostics of {server}")).by(created_by),
+        ],
     }
 }
 
@@ -360,7 +362,7 @@ async fn check_step(
     let worst = format!("{:?}", diagnostics.verdict()).to_lowercase();
     let mut report = StepReport::done()
         .with_output(json!(diagnostics))
-        .event(NewEvent::info("doctor.finished", format!("{serial}: {worst}")));
+        .event(NewEvent::info("diagnostics.finished", format!("{serial}: {worst}")));
     let its_own = !diagnostics.another_machine();
     if diagnostics.was_read() && its_own {
         report = report.effect(Effect::ServerSeen { serial: server.serial.clone() });

@@ -8,7 +8,7 @@ use model::Time;
 /// Plans the test image of one diagnostics run.
 pub(crate) fn image(id: uuid::Uuid, now: Time) -> Result<Arc<TaskInputs>, TaskImageError> {
     // The image has no serial number, so no machine takes it for its task.
-    let file = |name: &str| (name.to_owned(), b"{\"doctor\": true}\n".to_vec());
+    let file = |name: &str| (name.to_owned(), b"{\"diagnostics\": true}\n".to_vec());
     let files = ["job.json", "recipe.json", "recipe.schema.json"].map(file).into();
     record_inputs(&TaskImageInput { job_id: id, created_at: now.timestamp(), files, volume_id: None })
         .map(Arc::new)

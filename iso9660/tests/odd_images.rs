@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use common::hostile::{both, put, record, start_of};
 use common::{EPOCH, boot_plan, stream};
 use iso9660::{
-    EntryKind, Hierarchy, Image, ImageOptions, ImagePlan, Namespace, Part, Profile, ReadError, ReadLimits,
-    Tree, escape_name,
+    EntryKind, ExtractOptions, Hierarchy, Image, ImageOptions, ImagePlan, Namespace, Part, Profile,
+    ReadError, ReadLimits, Tree, escape_name,
 };
 
 const PRIMARY: Hierarchy = Hierarchy::Primary;
@@ -80,6 +80,21 @@ fn every_version_of_a_file_has_a_name_and_is_read_by_its_version() {
             assert!(matches!(image.lookup(&path), Err(ReadError::NotFound { .. })), "{namespace}: {path}");
         }
         assert_eq!(image.lookup(stem).unwrap().version, Some(2));
+    }
+}
+
+/// Regression: the extraction ended at the second version.
+#[test]
+fn every_version_of_a_file_is_extracted() {
+    let bytes = with_versions();
+    for (namespace, stem) in [(Namespace::Plain, "a.txt"), (Namespace::Joliet, "a.t")] {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("out");
+        let done = open(&bytes, namespace).extract("", &to, &ExtractOptions::default(), |_| {}).unwrap();
+        assert_eq!((done.files, done.skipped), (3, 0), "{namespace}");
+        for (name, content) in [(stem.to_owned(), "newer"), (format!("{stem};1"), "older")] {
+            assert_eq!(std::fs::read_to_string(to.join(&name)).unwrap(), content, "{namespace}: {name}");
+        }
     }
 }
 

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_phase_and_outcome_has_its_public_state() {
-        for workflow in [PROVISION, "doctor"] {
+        for workflow in [PROVISION, "diagnostics"] {
             let status = |phase, outcome| JobStatus::of(workflow, phase, outcome);
             let active = if workflow == PROVISION { JobStatus::Provisioning } else { JobStatus::Running };
             assert_eq!(status(Phase::Queued, None), JobStatus::Queued);

@@ -591,3 +591,21 @@ async fn invalid_documents_are_refused() {
     assert!(importer.refused(&archive(&[file("index.json", &large)])).await.contains("larger"));
     assert_eq!(importer.server.head(&format!("/v2/{NAME}/manifests/v1")).await.status(), 404);
 }
+
+#[tokio::test]
+async fn a_blob_of_another_size_than_its_descriptor_says_is_refused_in_an_import_too() {
+    let importer = Importer::new().await;
+    let mut config = descriptor(CONFIG, b"{}");
+    config["size"] = json!(7);
+    let document = json!({"schemaVersion": 2, "mediaType": IMAGE, "config": config, "layers": []});
+    let document = document.to_string().into_bytes();
+    let index = index_of(&[tagged(IMAGE, &document, "v1")]);
+    let bytes = archive(&[
+        file("index.json", &index),
+        file(blob_path(&document), &document),
+        file(blob_path(b"{}"), b"{}"),
+    ]);
+    let refused = importer.import_bytes(&bytes).await.unwrap_err();
+    assert!(matches!(refused, Error::WrongSize { described: 7, actual: 2, .. }), "{refused}");
+    assert_eq!(importer.server.head(&format!("/v2/{NAME}/manifests/v1")).await.status(), 404);
+}

@@ -174,7 +174,7 @@ async fn about_shows_version_build_features_schema_and_instance() {
         about["workflows"],
         json!([
             "provision",
-            "doctor",
+            "diagnostics",
             "power.cycle",
             "bmc.reset",
             "inventory.out-of-band",

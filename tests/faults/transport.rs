@@ -243,7 +243,7 @@ async fn a_bmc_that_offers_only_legacy_tls_is_named_in_job_explain_probe_and_doc
         let said = probe.text();
         assert!(said.contains(WORDS) && said.contains(NEXT), "{what}: {said}");
         let report =
-            scene.admin.post(&format!("/api/v1/servers/{SERIAL}/doctor"), &json!({})).await.expect(200);
+            scene.admin.post(&format!("/api/v1/servers/{SERIAL}/diagnostics"), &json!({})).await.expect(200);
         assert_eq!(report["verdict"], "fail");
         assert!(report.to_string().contains(WORDS), "{what}: {report:#}");
         bmc.abort();

@@ -54,9 +54,9 @@ pub(crate) fn step(name: &str) -> &str {
         "bmc.reset" => "Restart the BMC",
         "bmc.back" => "The BMC returns",
         "rescue.wait" => "The rescue session",
-        "doctor.prepare" => "Prepare the checks",
-        "doctor.check" => "Check the BMC",
-        "doctor.clean" => "Clean up after the checks",
+        "diagnostics.prepare" => "Prepare the checks",
+        "diagnostics.check" => "Check the BMC",
+        "diagnostics.clean" => "Clean up after the checks",
         other => other,
     }
 }
@@ -95,6 +95,7 @@ pub(crate) fn wait(reason: &str) -> &str {
         "flash_ends" => "for a running update to end",
         "version" => "for a BMC to show the new version",
         "parts" => "for a BMC to list all parts of a host that was powered on",
+        "parts_shown" => "for a BMC to show its whole firmware inventory",
         "settings_look" => "for a BMC to show whether it has the settings",
         "settings_values" => "for a BMC to show the new values",
         "restart_forbidden" => "for an operator to restart the host",
@@ -127,7 +128,7 @@ pub(crate) fn blocker(name: &str) -> &str {
 pub(crate) fn workflow(name: &str) -> &str {
     match name {
         "provision" => "Installation",
-        "doctor" => "Diagnostics",
+        "diagnostics" => "Diagnostics",
         "power.cycle" => "Power cycle",
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",

@@ -194,7 +194,7 @@ fn server_page(text: &str, role: CallerRole) -> String {
         })),
         conditions: of(json!({ "conditions": [condition] })),
         diagnostics: of(json!({
-            "doctor_id": JOB, "ended_at": "2026-11-23T14:00:00Z", "verdict": "fail",
+            "diagnostics_id": JOB, "ended_at": "2026-11-23T14:00:00Z", "verdict": "fail",
             "checks": [{ "name": "media", "status": "pass", "found": "it was read", "next_action": "" }, { "name": "login", "status": "fail", "found": text, "next_action": "correct it" }],
         })),
         fitting: Some(Err(text.to_owned())),

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
 /// The time for which a page waits for diagnostics. They continue without it.
-const DOCTOR_WAIT: Duration = Duration::from_secs(20);
+const DIAGNOSTICS_WAIT: Duration = Duration::from_secs(20);
 
 /// Shows what can be requested, or what a request with `kind` would do.
 pub(super) async fn ask(visit: Visit, Path(serial): Path<String>) -> Response {
@@ -90,12 +90,12 @@ pub(super) async fn submit(visit: Visit, Path(serial): Path<String>, form: Form)
 }
 
 /// Asks before diagnostics.
-pub(super) async fn ask_doctor(visit: Visit, Path(serial): Path<String>) -> Response {
+pub(super) async fn ask_diagnostics(visit: Visit, Path(serial): Path<String>) -> Response {
     let shown = async {
         let segment = encoded(&serial);
         let server: ServerJson = visit.get(&format!("/api/v1/servers/{segment}")).await?;
         let frame = visit.frame("Diagnose", Tab::Servers).await?;
-        let (path, back) = (format!("/ui/servers/{segment}/doctor"), format!("/ui/servers/{segment}"));
+        let (path, back) = (format!("/ui/servers/{segment}/diagnostics"), format!("/ui/servers/{segment}"));
         html(
             &FormView::new(frame, format!("Diagnose the BMC of {}?", server.serial), path, back.clone())
                 .below(back, server.serial)
@@ -115,17 +115,17 @@ pub(super) async fn ask_doctor(visit: Visit, Path(serial): Path<String>) -> Resp
 }
 
 /// Runs diagnostics. Those that take longer than the page waits continue, and so does their request: it is audited at its end.
-pub(super) async fn doctor(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
+pub(super) async fn diagnose(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
     let visit = Arc::new(visit);
     let segment = encoded(&serial);
     let request = tokio::spawn({
-        let (visit, path) = (Arc::clone(&visit), format!("/api/v1/servers/{segment}/doctor"));
+        let (visit, path) = (Arc::clone(&visit), format!("/api/v1/servers/{segment}/diagnostics"));
         async move {
             let change = Change { method: Method::POST, path: &path, body: None, form: &form };
             visit.change(change).await.map(|_| "diagnosed")
         }
     });
-    let done = match tokio::time::timeout(DOCTOR_WAIT, request).await {
+    let done = match tokio::time::timeout(DIAGNOSTICS_WAIT, request).await {
         Ok(Ok(ended)) => ended,
         Ok(Err(stopped)) => Err(Refusal::internal(&stopped)),
         Err(_elapsed) => Ok("diagnosing"),

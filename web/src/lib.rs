@@ -129,7 +129,10 @@ fn operated() -> Router<Pages> {
         .route("/ui/servers/import", get(import::show).post(import::preview))
         .route("/ui/servers/selection/probe", get(selection::ask_probe).post(selection::probe))
         .route("/ui/servers/{serial}/condition", get(conditions::ask).post(conditions::submit))
-        .route("/ui/servers/{serial}/doctor", get(conditions::ask_doctor).post(conditions::doctor))
+        .route(
+            "/ui/servers/{serial}/diagnostics",
+            get(conditions::ask_diagnostics).post(conditions::diagnose),
+        )
         .route(
             "/ui/servers/{serial}/maintenance",
             get(server::ask_maintenance).post(server::begin_maintenance),

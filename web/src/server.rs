@@ -28,15 +28,15 @@ pub(super) async fn show(visit: Visit, Path(serial): Path<String>) -> Response {
 async fn server(visit: &Visit, serial: &str, refused: Option<String>) -> Result<Response, Refusal> {
     let path = format!("/api/v1/servers/{serial}");
     let (jobs, card) = (format!("/api/v1/jobs?server_serial={serial}&limit={JOBS}"), format!("{path}/card"));
-    let (inventory, conditions, doctor) =
-        (format!("{path}/inventory"), format!("{path}/conditions"), format!("{path}/doctor"));
+    let (inventory, conditions, diagnostics) =
+        (format!("{path}/inventory"), format!("{path}/conditions"), format!("{path}/diagnostics"));
     let server: ServerJson = visit.get(&path).await?;
     let (jobs, card, inventory, conditions, diagnostics) = tokio::try_join!(
         visit.get::<JobPageJson>(&jobs),
         visit.get::<KeptCard>(&card),
         visit.get_if_permitted::<InventoryJson>(&inventory),
         visit.get_if_permitted::<ConditionList>(&conditions),
-        visit.get_if_permitted::<LastDiagnostics>(&doctor),
+        visit.get_if_permitted::<LastDiagnostics>(&diagnostics),
     )?;
     let fitting = fitting(visit, &inventory).await;
     let begins = why_not_begun(visit, &jobs).await;

@@ -68,7 +68,7 @@ actions! {
     /// A BMC was probed.
     ServerProbe = "server.probe";
     /// Diagnostics of a BMC were requested.
-    ServerDoctor = "server.doctor";
+    ServerDiagnostics = "server.diagnostics";
     /// A condition of a server was requested.
     ServerCondition = "server.condition";
     /// A server of restored data was released.
@@ -206,7 +206,7 @@ impl AuditAction {
             ("POST", "servers/{serial}/maintenance") => Self::ServerMaintenance,
             ("DELETE", "servers/{serial}/maintenance") => Self::ServerMaintenanceEnd,
             ("POST", "servers/{serial}/probe") => Self::ServerProbe,
-            ("POST", "servers/{serial}/doctor") => Self::ServerDoctor,
+            ("POST", "servers/{serial}/diagnostics") => Self::ServerDiagnostics,
             ("POST", "servers/{serial}/condition") => Self::ServerCondition,
             ("POST", "servers/{serial}/release") => Self::ServerRelease,
             ("POST", "restored/release") => Self::ControllerRelease,

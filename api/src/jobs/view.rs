@@ -23,7 +23,7 @@ use recipe::Lint;
 pub(crate) struct JobView<'a> {
     #[schemars(with = "types::JobId")]
     job_id: RunId,
-    /// What kind of job it is: `provision` installs a server, `doctor` checks its BMC, `power.cycle`,
+    /// What kind of job it is: `provision` installs a server, `diagnostics` checks its BMC, `power.cycle`,
     /// `bmc.reset` and `inventory.out-of-band` are conditions of it.
     workflow: &'a str,
     /// The job that started this one.

@@ -3,7 +3,7 @@
 //! ```text
 //!                           cancel  hold  resume  retry
 //!   provision                yes    yes    yes    with its recipe and images
-//!   doctor                   yes     -     yes    with its options
+//!   diagnostics              yes     -     yes    with its options
 //!   power.cycle, bmc.reset,
 //!   inventory.out-of-band,
 //!   firmware.install,

@@ -2,11 +2,11 @@
 
 use super::super::backups::{BackupPage, BackupStatus};
 use super::super::error_code::ErrorCode;
-use super::operation::{Operation, get, post};
+use super::operation::{ApiOperation, get, post};
 use serde_json::json;
 
 /// The operations, in the order of the table of routes.
-pub(super) fn backups() -> Vec<Operation> {
+pub(super) fn backups() -> Vec<ApiOperation> {
     const BACKUPS: (&str, &str) = ("controller", "/api/v1/backups");
     vec![
         post(BACKUPS, "createBackup", "Start a backup to `BACKUP_TARGET`")

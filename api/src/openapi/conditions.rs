@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::super::conditions::{dry_run, request, view};
 use super::super::error_code::ErrorCode;
-use super::operation::{Operation, get, post};
+use super::operation::{ApiOperation, get, post};
 
 /// The operations on conditions of servers.
-pub(super) fn conditions() -> Vec<Operation> {
+pub(super) fn conditions() -> Vec<ApiOperation> {
     const CONDITION: (&str, &str) = ("servers", "/api/v1/servers/{serial}/condition");
     const ETAG: (&str, &str) = ("ETag", "The revision of the condition, for `If-Match`.");
     vec![

@@ -4,13 +4,13 @@ use serde_json::json;
 
 use super::super::error_code::ErrorCode;
 use super::super::firmware::{NewFirmware, NewFirmwareSet, view};
-use super::operation::{Operation, delete, get, post};
+use super::operation::{ApiOperation, delete, get, post};
 
 /// A path with its tag.
 type Place = (&'static str, &'static str);
 
 /// The operations, in the order of the table of routes.
-pub(super) fn firmware() -> Vec<Operation> {
+pub(super) fn firmware() -> Vec<ApiOperation> {
     const ALL: Place = ("firmware", "/api/v1/firmware");
     const ONE: Place = ("firmware", "/api/v1/firmware/{digest}");
     let text = || json!({ "type": "string" });
@@ -42,7 +42,7 @@ pub(super) fn firmware() -> Vec<Operation> {
     .collect()
 }
 
-fn of_firmware(operation: Operation) -> Operation {
+fn of_firmware(operation: ApiOperation) -> ApiOperation {
     let schema = json!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" });
     operation
         .of_registry()
@@ -50,10 +50,10 @@ fn of_firmware(operation: Operation) -> Operation {
         .errors(&[ErrorCode::UnknownFirmware])
 }
 
-fn sets() -> Vec<Operation> {
+fn sets() -> Vec<ApiOperation> {
     const SETS: Place = ("firmware", "/api/v1/firmware-sets");
     const SET: Place = ("firmware", "/api/v1/firmware-sets/{name}");
-    let named = |operation: Operation| {
+    let named = |operation: ApiOperation| {
         operation
             .path_parameter("name", "The name of the set.", json!({ "type": "string" }))
             .errors(&[ErrorCode::UnknownFirmwareSet])

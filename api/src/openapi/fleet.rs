@@ -8,10 +8,10 @@ use super::super::batches::{
 use super::super::error_code::ErrorCode;
 use super::super::jobs::selection;
 use super::super::servers::import;
-use super::operation::{Operation, get, post};
+use super::operation::{ApiOperation, get, post};
 
 /// The operations on batches, on all jobs of a filter, and on many servers.
-pub(super) fn fleet() -> Vec<Operation> {
+pub(super) fn fleet() -> Vec<ApiOperation> {
     const BATCHES: (&str, &str) = ("batches", "/api/v1/batches");
     vec![
         post(BATCHES, "createBatch", "Create many jobs in one request")

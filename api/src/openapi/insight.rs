@@ -6,13 +6,13 @@ use super::super::media_list::MediaPage;
 use super::super::overview::OverviewView;
 use super::super::registry::{RepositoryDetailView, RepositoryPage};
 use super::super::servers::card::KeptCard;
-use super::super::servers::doctor::LastReport;
+use super::super::servers::diagnostics::LastReport;
 use super::super::settings::SettingsView;
-use super::operation::{Operation, get};
+use super::operation::{ApiOperation, get};
 use serde_json::json;
 
 /// The operations, in the order of the table of routes.
-pub(super) fn insight() -> Vec<Operation> {
+pub(super) fn insight() -> Vec<ApiOperation> {
     vec![
         get(("jobs", "/api/v1/jobs/{id}/media"), "getJobMedia", "Show what was read of the images of a job")
             .of_job()
@@ -72,7 +72,7 @@ pub(super) fn insight() -> Vec<Operation> {
         .returns::<RepositoryDetailView>(200, "The repository.")
         .errors(&[ErrorCode::UnknownRepository]),
         get(
-            ("servers", "/api/v1/servers/{serial}/doctor"),
+            ("servers", "/api/v1/servers/{serial}/diagnostics"),
             "getDiagnostics",
             "Show the result of the last diagnostics of a BMC",
         )

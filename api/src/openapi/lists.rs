@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::operation::Operation;
+use super::operation::ApiOperation;
 use model::Condition;
 use model::filter::{MAX_FILTER_BYTES, ServerState};
 
@@ -12,7 +12,7 @@ const LANGUAGE: &str = "A filter: terms with blanks between them, all of which m
     quotation mark are in quotation marks. The keys are ";
 
 /// The filter of a list of jobs.
-pub(super) fn job_filters(operation: Operation) -> Operation {
+pub(super) fn job_filters(operation: ApiOperation) -> ApiOperation {
     let keys = "`condition`, `status`, `outcome`, `failure`, `class`, `failed_step`, `step`, `wait`, `hold`, `serial`, `label`, `workflow`, \
         `batch`, `by`, `since`, `until`.";
     shared(operation, keys)
@@ -34,7 +34,7 @@ pub(super) fn job_filters(operation: Operation) -> Operation {
 }
 
 /// The filter of a list of servers.
-pub(super) fn server_filters(operation: Operation) -> Operation {
+pub(super) fn server_filters(operation: ApiOperation) -> ApiOperation {
     let keys = "`state`, `serial`, `label`, `vendor`, `condition`, `step`, `wait`, `since`, `until`; the condition, step and wait \
         are those of a job of the server that has not ended.";
     let states = ServerState::ALL.map(ServerState::as_str);
@@ -48,7 +48,7 @@ pub(super) fn server_filters(operation: Operation) -> Operation {
         .query("vendor", "Only servers of this vendor, as the operator gave it.", text())
 }
 
-fn shared(operation: Operation, keys: &str) -> Operation {
+fn shared(operation: ApiOperation, keys: &str) -> ApiOperation {
     let language = format!("{LANGUAGE}{keys}");
     let conditions = Condition::ALL.map(Condition::as_str);
     operation

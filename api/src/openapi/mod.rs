@@ -17,7 +17,6 @@ mod firmware;
 mod fleet;
 mod insight;
 mod lists;
-mod operation;
 mod operations;
 pub(super) mod types;
 mod webhooks;
@@ -31,6 +30,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::query::ParameterTable;
+use api_core::operation;
 use operations::operations;
 
 const DESCRIPTION: &str = "Shoal installs servers through their BMCs. Every error response has the schema `Error`; docs/errors.md \

@@ -19,18 +19,18 @@ use super::super::restored;
 use super::super::secrets;
 use super::super::servers::bios::BiosView;
 use super::super::servers::inventory::ServerInventoryView;
-use super::super::servers::{change, delete as server_delete, doctor, release, view as server};
+use super::super::servers::{change, delete as server_delete, diagnostics, release, view as server};
 use super::super::session;
 use super::super::support;
 use super::firmware::firmware;
 use super::lists::{job_filters, server_filters};
-use super::operation::{Operation, delete, get, patch, post};
+use super::operation::{ApiOperation, delete, get, patch, post};
 use super::types;
 use access::accounts::{ChangedUser, NewToken, NewUser, TokenView, UserView};
 use keys::RotationView;
 
 /// Every operation, in the order of the table of routes.
-pub(super) fn operations() -> Vec<Operation> {
+pub(super) fn operations() -> Vec<ApiOperation> {
     [
         jobs(),
         super::fleet::fleet(),
@@ -56,7 +56,7 @@ pub(super) fn operations() -> Vec<Operation> {
 /// A path with its tag.
 type Place = (&'static str, &'static str);
 
-fn jobs() -> Vec<Operation> {
+fn jobs() -> Vec<ApiOperation> {
     const JOBS: Place = ("jobs", "/api/v1/jobs");
     const JOB: Place = ("jobs", "/api/v1/jobs/{id}");
     vec![
@@ -147,7 +147,7 @@ fn jobs() -> Vec<Operation> {
     ]
 }
 
-fn verb(place: Place, id: &'static str, summary: &'static str) -> Operation {
+fn verb(place: Place, id: &'static str, summary: &'static str) -> ApiOperation {
     post(place, id, summary)
         .of_job()
         .if_match()
@@ -162,7 +162,7 @@ fn verb(place: Place, id: &'static str, summary: &'static str) -> Operation {
 }
 
 /// A page or stream of events. A stream has no filter.
-fn events(operation: Operation) -> Operation {
+fn events(operation: ApiOperation) -> ApiOperation {
     let position = json!({ "type": "integer", "format": "int64", "minimum": 0 });
     let or_latest = json!({ "anyOf": [position.clone(), { "const": "latest" }] });
     let time = json!({ "type": "string", "format": "date-time" });
@@ -201,7 +201,7 @@ fn events(operation: Operation) -> Operation {
         .errors(&[ErrorCode::TooManyStreams])
 }
 
-fn accounts() -> Vec<Operation> {
+fn accounts() -> Vec<ApiOperation> {
     const USERS: Place = ("accounts", "/api/v1/users");
     const USER: Place = ("accounts", "/api/v1/users/{name}");
     const SESSION: Place = ("accounts", "/api/v1/session");
@@ -311,7 +311,7 @@ fn accounts() -> Vec<Operation> {
     ]
 }
 
-fn controller() -> Vec<Operation> {
+fn controller() -> Vec<ApiOperation> {
     const DRAIN: Place = ("controller", "/api/v1/drain");
     const LOG_LEVEL: Place = ("controller", "/api/v1/log-level");
     vec![
@@ -370,7 +370,7 @@ fn controller() -> Vec<Operation> {
     ]
 }
 
-fn keys() -> Vec<Operation> {
+fn keys() -> Vec<ApiOperation> {
     vec![
         get(
             ("controller", "/api/v1/secrets"),
@@ -392,9 +392,9 @@ fn keys() -> Vec<Operation> {
     ]
 }
 
-fn registry() -> Vec<Operation> {
+fn registry() -> Vec<ApiOperation> {
     const READ_ONLY: Place = ("registry", "/api/v1/registry/read-only");
-    let dry_run = |operation: Operation| {
+    let dry_run = |operation: ApiOperation| {
         operation.query("dry_run", "Remove nothing and return what would be removed.", flag())
     };
     vec![
@@ -458,13 +458,13 @@ fn registry() -> Vec<Operation> {
     ]
 }
 
-fn servers() -> Vec<Operation> {
+fn servers() -> Vec<ApiOperation> {
     const SERVERS: Place = ("servers", "/api/v1/servers");
     const SERVER: Place = ("servers", "/api/v1/servers/{serial}");
     const MAINTENANCE: Place = ("servers", "/api/v1/servers/{serial}/maintenance");
     const PROBE: Place = ("servers", "/api/v1/servers/{serial}/probe");
     const ETAG: (&str, &str) = ("ETag", "The revision of the server, for `If-Match`.");
-    let probe = |operation: Operation| {
+    let probe = |operation: ApiOperation| {
         operation
             .for_operators()
             .of_server()
@@ -527,14 +527,14 @@ fn servers() -> Vec<Operation> {
         probe(get(PROBE, "getProbe", "Read what the BMC of a server is and can do")),
         probe(post(PROBE, "probeServer", "Read what the BMC of a server is and can do")),
         post(
-            ("servers", "/api/v1/servers/{serial}/doctor"),
+            ("servers", "/api/v1/servers/{serial}/diagnostics"),
             "diagnoseServer",
             "Try what a job needs of the BMC",
         )
         .of_server()
         .query("write", "Set and clear the boot override as well.", json!({ "type": "boolean" }))
-        .returns::<doctor::DoctorReport>(200, "The result of all checks.")
-        .returns::<doctor::DoctorRunning>(
+        .returns::<diagnostics::DiagnosticsReport>(200, "The result of all checks.")
+        .returns::<diagnostics::DiagnosticsRunning>(
             202,
             "The diagnostics continue; their result is an event of the server.",
         )
@@ -595,7 +595,7 @@ fn servers() -> Vec<Operation> {
     ]
 }
 
-fn media() -> Vec<Operation> {
+fn media() -> Vec<ApiOperation> {
     const IMAGE: &str = "application/x-iso9660-image";
     vec![
         post(
@@ -633,7 +633,7 @@ fn media() -> Vec<Operation> {
     ]
 }
 
-fn health() -> Vec<Operation> {
+fn health() -> Vec<ApiOperation> {
     vec![
         get(("controller", "/about"), "getAbout", "Show version, build, features, schema and instance")
             .returns::<About>(200, "What the controller is."),

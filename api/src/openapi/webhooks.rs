@@ -2,10 +2,10 @@
 
 use super::super::error_code::ErrorCode;
 use super::super::webhooks::{create as webhook_create, dead_letters, switch, test, view as webhook};
-use super::operation::{Operation, delete, get, post};
+use super::operation::{ApiOperation, delete, get, post};
 
 /// The operations, in the order of the table of routes.
-pub(super) fn webhooks() -> Vec<Operation> {
+pub(super) fn webhooks() -> Vec<ApiOperation> {
     const WEBHOOKS: (&str, &str) = ("webhooks", "/api/v1/webhooks");
     const WEBHOOK: (&str, &str) = ("webhooks", "/api/v1/webhooks/{id}");
     vec![

@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::super::accounts::worker_tokens;
 use super::super::error_code::ErrorCode;
-use super::operation::{Operation, delete, get, post};
+use super::operation::{ApiOperation, delete, get, post};
 use access::accounts::NewWorkerToken;
 
 /// The operations, in the order of the table of routes.
-pub(super) fn workers() -> Vec<Operation> {
+pub(super) fn workers() -> Vec<ApiOperation> {
     const WORKER_TOKENS: (&str, &str) = ("accounts", "/api/v1/worker-tokens");
     vec![
         post(WORKER_TOKENS, "createWorkerToken", "Create a token of a worker elsewhere")

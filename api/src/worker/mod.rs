@@ -30,11 +30,9 @@ use axum::routing::{MethodRouter, post};
 use serde::de::DeserializeOwned;
 
 use super::Api;
-use super::error::{ApiError, Detail};
-use super::error_code::{ErrorCode, Rule};
+use super::error::ApiError;
 use super::extract::read_body;
 use super::shape;
-use engine::RemoteError;
 
 pub use roster::{ReadAuthorities, Workers};
 
@@ -74,16 +72,6 @@ async fn read<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, 
         detail.message = format!("the message of the worker cannot be read: {}", detail.message);
         ApiError::invalid(vec![detail])
     })
-}
-
-impl From<RemoteError> for ApiError {
-    fn from(error: RemoteError) -> Self {
-        match error {
-            RemoteError::Refused(why) => Self::invalid(vec![Detail::new("", Rule::Shape, why.to_string())]),
-            RemoteError::OwnQueue(_) => Self::new(ErrorCode::Forbidden, error.to_string()),
-            RemoteError::Store(error) => error.into(),
-        }
-    }
 }
 
 /// The response without a body.

@@ -29,14 +29,14 @@ pub(super) async fn diagnostics(
 ///
 /// There are none, or the first have no result yet.
 pub(super) async fn kept(serial: &str, client: &Client) -> Result<Value, CliError> {
-    let report = client.get(&["servers", serial, "doctor"], &[]).await?.body;
+    let report = client.get(&["servers", serial, "diagnostics"], &[]).await?.body;
     let serial = plain(serial);
-    match (&report["doctor_id"], &report["verdict"]) {
+    match (&report["diagnostics_id"], &report["verdict"]) {
         (Value::Null, _) => {
             Err(none(format!("no diagnostics of {serial} are kept; `shoal bmc doctor {serial}` runs them")))
         }
         (_, Value::Null) => {
-            let id = text(&report, "/doctor_id");
+            let id = text(&report, "/diagnostics_id");
             Err(none(format!(
                 "the diagnostics {id} of {serial} have no result; `shoal job explain {id}` says why"
             )))

@@ -243,13 +243,13 @@ impl DoctorArgs {
     /// Diagnostics that have not ended within the time of a request are followed to their end: they may wait behind a drain, or
     /// for a slow BMC.
     async fn check(&self, serial: &str, client: &Client, output: &mut Output<'_>) -> Result<Value, CliError> {
-        let (path, query) = (["servers", serial, "doctor"], [("write", self.write.to_string())]);
+        let (path, query) = (["servers", serial, "diagnostics"], [("write", self.write.to_string())]);
         let report = client.post_slow(&path, &query).await?.body;
         if !report["verdict"].is_null() {
             return Ok(report);
         }
-        let Some(id) = report["doctor_id"].as_str() else {
-            return Err(client.unexpected_response(&path, "doctor_id is missing"));
+        let Some(id) = report["diagnostics_id"].as_str() else {
+            return Err(client.unexpected_response(&path, "diagnostics_id is missing"));
         };
         let id = plain(id);
         output.note(format!(
@@ -261,7 +261,7 @@ impl DoctorArgs {
         })
         .await?;
         let last = client.get(&path, &[]).await?.body;
-        match last["doctor_id"] == report["doctor_id"] && !last["verdict"].is_null() {
+        match last["diagnostics_id"] == report["diagnostics_id"] && !last["verdict"].is_null() {
             true => Ok(last),
             false => Err(CliError::failed(format!(
                 "the diagnostics {id} have ended without a result: shoal job show {id}"

@@ -311,10 +311,21 @@ fn budget(services: &Services, context: &StepContext) -> Duration {
         .unwrap_or_else(|| services.bmc.changing_policy().budget)
 }
 
+/// Whether a BMC says that it does not read by the protocol of a URL.
+fn names_protocol(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    let refuses = ["not support", "unsupported", "mismatch"].iter().any(|refusal| words.contains(refusal));
+    refuses && ["protocol", "http"].iter().any(|protocol| words.contains(protocol))
+}
+
 fn exhausted(step: &StepName, refused: &[RefusedAttempt], why: &str) -> StepError {
     let busy = refused.iter().all(|refused| refused.plan.refusal.busy);
     let unread = refused.iter().all(|refused| refused.bytes_read == Some(0));
+    let by_protocol = refused.iter().any(|refused| names_protocol(&refused.plan.refusal.words));
     let next_action = match (busy, unread) {
+        _ if by_protocol => {
+            "the BMC does not read media by the protocol of their address: serve them by https (CONTROLLER_HTTPS_ADDR or MEDIA_HTTPS_ADDR) or by http, as its firmware wants it, and set media_base_url of this server to that address"
+        }
         (true, _) => {
             "the BMC was busy at every insert: wait for the end of an update that it carries out, and end another session with virtual media; restart the BMC (`shoal server reset-bmc SERIAL`) only if its web interface shows no update. Then create the job again"
         }

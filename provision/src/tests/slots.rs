@@ -299,3 +299,24 @@ async fn the_last_look_before_the_deadline_decides_what_the_failure_says() {
         assert_eq!(failure.summary.contains("the host is off since"), after == "ForceOff", "{failure:#?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_refuses_the_protocol_of_the_address_is_not_sent_to_the_network() {
+    let refusals = [
+        says(400, "IDRAC.2.8.FileTransferProtocolMismatch", "The protocol does not match."),
+        says(400, "iLO.2.15.UnsupportedOperation", "HTTP is not supported, use HTTPS."),
+    ];
+    for refusal in refusals {
+        let bench = Bench::new(|sim_bmc| {
+            sim_bmc.starts_on = true;
+            sim_bmc.slots = slots(1);
+        })
+        .await;
+        bench.sim_bmc.inject(Fault::always(FaultTrigger::Insert, refusal.clone()));
+        let engine = bench.plain_engine("one");
+        let id = bench.order(&engine).await;
+        let run = bench.run_to_end(&engine, id).await;
+        let failure = run.failure.expect("the job fails");
+        assert!(failure.next_action.contains("media_base_url"), "{refusal:?}: {failure:#?}");
+    }
+}

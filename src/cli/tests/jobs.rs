@@ -85,7 +85,7 @@ fn an_invalid_recipe_is_refused_with_the_paths_of_its_problems() {
 #[test]
 fn filters_of_a_list_become_its_query() {
     let controller = Controller::start(|_| {
-        let job = json!({"job_id": "j-1", "workflow": "doctor", "server_serial": "XF-1", "status": "complete", "outcome": "failed"});
+        let job = json!({"job_id": "j-1", "workflow": "diagnostics", "server_serial": "XF-1", "status": "complete", "outcome": "failed"});
         (200, json!({"jobs": [job], "next": null}))
     });
     let ran = controller
@@ -99,7 +99,7 @@ fn filters_of_a_list_become_its_query() {
             "--server",
             "X&1",
             "--workflow",
-            "doctor",
+            "diagnostics",
             "-l",
             "rack=7",
             "--label",
@@ -109,12 +109,12 @@ fn filters_of_a_list_become_its_query() {
         ])
         .ends_with(0);
     assert!(
-        ran.out.lines().nth(1).unwrap().starts_with("j-1  doctor    XF-1    complete  failed"),
+        ran.out.lines().nth(1).unwrap().starts_with("j-1  diagnostics  XF-1    complete  failed"),
         "{}",
         ran.out
     );
     let uri = controller.seen()[0].uri.to_string();
-    let filters = "status=complete&outcome=failed&workflow=doctor&server_serial=X%261\
+    let filters = "status=complete&outcome=failed&workflow=diagnostics&server_serial=X%261\
                    &filter=label%3Arack%3D7+label%3Asite%3Da";
     assert_eq!(uri, format!("/api/v1/jobs?{filters}&limit=7"));
 }
@@ -211,4 +211,18 @@ fn a_cancel_is_confirmed_with_what_the_controller_says_about_the_end_of_the_job(
         "nothing: do not restart the BMC",
     ];
     assert_eq!(ran.out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn an_explanation_says_what_comes_next_and_not_that_it_has_happened() {
+    let controller = Controller::start(|_| {
+        let next = "2999-01-01T00:00:00.000Z";
+        (
+            200,
+            json!({ "job_id": "j-1", "status": "provisioning", "summary": "waiting", "next_check": next, "evidence": [] }),
+        )
+    });
+    let ran = controller.shoal(&["--utc", "job", "explain", "j-1"]).ends_with(0);
+    let line = ran.out.lines().find(|line| line.contains("2999")).unwrap();
+    assert!(line.trim_start().starts_with("next check"), "{}", ran.out);
 }

@@ -200,18 +200,18 @@ fn what_is_kept_of_a_server_is_shown_without_a_new_run() {
         "/api/v1/servers" => {
             (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
         }
-        "/api/v1/servers/XF-1/doctor" => (
+        "/api/v1/servers/XF-1/diagnostics" => (
             200,
-            json!({ "server_serial": "XF-1", "doctor_id": "D-1", "ended_at": "2026-01-02T00:00:00.000Z", "verdict": "fail",
+            json!({ "server_serial": "XF-1", "diagnostics_id": "D-1", "ended_at": "2026-01-02T00:00:00.000Z", "verdict": "fail",
                     "checks": [{ "name": "clock", "status": "fail", "found": "400 s behind", "next_action": "set it" }] }),
         ),
         "/api/v1/servers/XF-1/card" => (
             200,
             json!({ "server_serial": "XF-1", "probed_at": "2026-01-02T00:00:00.000Z", "card": { "address": "https://192.0.2.7" } }),
         ),
-        path if path.ends_with("/doctor") => (
+        path if path.ends_with("/diagnostics") => (
             200,
-            json!({ "server_serial": "XF-2", "doctor_id": null, "ended_at": null, "verdict": null, "checks": [] }),
+            json!({ "server_serial": "XF-2", "diagnostics_id": null, "ended_at": null, "verdict": null, "checks": [] }),
         ),
         _ => (200, json!({ "server_serial": "XF-2", "probed_at": null, "card": null })),
     });

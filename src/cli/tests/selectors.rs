@@ -19,7 +19,7 @@ fn controller() -> Controller {
             409,
             json!({ "error": "conflict.phase", "message": "not now", "details": [], "request_id": "r" }),
         ),
-        ("POST", path) if path.ends_with("/doctor") => (200, json!({ "verdict": "pass", "checks": [] })),
+        ("POST", path) if path.ends_with("/diagnostics") => (200, json!({ "verdict": "pass", "checks": [] })),
         ("POST", path) if path.starts_with("/api/v1/jobs/") => {
             (202, json!({ "job_id": "J-1", "status": "queued" }))
         }
@@ -269,12 +269,12 @@ fn a_filter_that_selects_nothing_changes_nothing_and_is_no_success() {
 fn diagnostics_without_a_result_yet_are_followed_to_their_end() {
     for (verdict, code) in [("pass", 0), ("fail", 1)] {
         let controller = Controller::start(move |seen| match (seen.method.as_str(), seen.uri.path()) {
-            ("POST", "/api/v1/servers/XF-1/doctor") => {
-                (202, json!({ "server_serial": "XF-1", "doctor_id": "d-1", "message": "still running" }))
+            ("POST", "/api/v1/servers/XF-1/diagnostics") => {
+                (202, json!({ "server_serial": "XF-1", "diagnostics_id": "d-1", "message": "still running" }))
             }
-            ("GET", "/api/v1/servers/XF-1/doctor") => (
+            ("GET", "/api/v1/servers/XF-1/diagnostics") => (
                 200,
-                json!({ "server_serial": "XF-1", "doctor_id": "d-1", "verdict": verdict, "checks": [] }),
+                json!({ "server_serial": "XF-1", "diagnostics_id": "d-1", "verdict": verdict, "checks": [] }),
             ),
             ("GET", "/api/v1/jobs/d-1") => (200, json!({ "job_id": "d-1", "status": "complete" })),
             _ => (404, json!({ "error": "not_found", "message": "none", "details": [], "request_id": "r" })),

@@ -268,7 +268,7 @@ fn about_shows_the_controller_beside_this_program() {
     let about = json!({
         "version": "9.8.7", "build": {"commit": "abc123", "target": "x86_64-linux", "optimised": true, "static": true},
         "features": ["registry", "jwt"], "schema_version": 3, "instance": "i-1", "started_at": "2026-01-01T00:00:00Z",
-        "workflows": ["provision", "doctor"],
+        "workflows": ["provision", "diagnostics"],
     });
     let response = about.clone();
     let controller = Controller::start(move |_| (200, response.clone()));

@@ -174,7 +174,7 @@ pub struct PlanItemJson {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct LastDiagnostics {
     /// The job; none before the first.
-    pub doctor_id: Option<String>,
+    pub diagnostics_id: Option<String>,
     /// The time at which the diagnostics ended; `None` while they run.
     pub ended_at: Option<Timestamp>,
     /// The worst status of all checks.

@@ -181,7 +181,7 @@ impl JobView {
 fn kind(workflow: &str) -> &'static str {
     match workflow {
         "provision" => "Installation",
-        "doctor" => "Diagnostics",
+        "diagnostics" => "Diagnostics",
         "power.cycle" => "Power cycle",
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",

@@ -288,7 +288,7 @@ fn firmware(parts: &ServerParts, now: jiff::Timestamp) -> Section {
 
 /// The checks of the last diagnostics, those that need a person first.
 fn diagnosed(last: &LastDiagnostics, now: jiff::Timestamp) -> Option<Section> {
-    let id = last.doctor_id.as_ref()?;
+    let id = last.diagnostics_id.as_ref()?;
     let mut checks: Vec<_> = last.checks.iter().collect();
     checks.sort_by_key(|check| match check.status.as_str() {
         "fail" => 0,

@@ -46,12 +46,26 @@ fn components(config: &SimBmcConfig) -> Vec<Component> {
 
 /// One file for each of the components, and the order that installs them.
 pub(crate) fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, UpkeepAction) {
+    let identity = &config.identity;
+    let of = |component: &Component| {
+        (*component, component.to_string(), identity.manufacturer.as_str(), identity.model.as_str())
+    };
+    order_of(components.iter().map(of))
+}
+
+/// One file for all network adapters of a maker, and the order that installs it.
+pub(crate) fn order_of_nics(maker: &str, model: &str) -> (Files, UpkeepAction) {
+    order_of([(Component::Nic, model.to_owned(), maker, model)])
+}
+
+/// Files for a component, each with what the simulated BMC takes its image for, maker and model; and the order that installs them.
+fn order_of<'a>(
+    of: impl IntoIterator<Item = (Component, String, &'a str, &'a str)>,
+) -> (Files, UpkeepAction) {
     let (mut files, mut entries) = (BTreeMap::new(), Vec::new());
-    for component in components {
-        let image: Arc<[u8]> = firmware_image(&component.to_string(), NEW, None, SIZE).into();
-        let identity = &config.identity;
-        let models = BTreeSet::from([identity.model.parse().unwrap()]);
-        let of = (identity.manufacturer.parse().unwrap(), models, *component);
+    for (component, image_of, maker, model) in of {
+        let image: Arc<[u8]> = firmware_image(&image_of, NEW, None, SIZE).into();
+        let of = (maker.parse().unwrap(), BTreeSet::from([model.parse().unwrap()]), component);
         let sha256 = Sha256Digest::new(Sha256::digest(&image).into());
         let name = format!("{component}.bin").parse().unwrap();
         let file = FirmwareFile::new(of, NEW, (name, sha256, image.len() as u64)).unwrap();

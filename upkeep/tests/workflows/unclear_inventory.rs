@@ -9,7 +9,7 @@ use firmware::Component;
 use model::Outcome;
 use upkeep::UpkeepAction;
 
-use crate::firmware::{NEW, of_another_maker, order, plan_of, vendor};
+use crate::firmware::{NEW, of_another_maker, order, order_of_nics, plan_of, vendor};
 use crate::kit::Bench;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,6 +70,33 @@ async fn a_device_that_the_bmc_cannot_show_is_left_and_the_plan_says_so() {
     let events = bench.store.last_events(run, 1000).await.unwrap();
     let planned = events.iter().find(|event| event.kind == "firmware.planned").unwrap();
     assert_eq!(planned.level, model::EventLevel::Warn, "{planned:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_two_equal_devices_gets_its_own_image() {
+    let mut config = vendor("generic");
+    config.service.firmware.retain(|item| matches!(item.component, Kind::Bmc | Kind::Bios));
+    for id in ["NIC1", "NIC2"] {
+        config.service.firmware.push(FirmwareItem {
+            id: id.to_owned(),
+            name: "Network adapter".to_owned(),
+            version: "22.1".to_owned(),
+            updateable: true,
+            manufacturer: Some("Contoso".to_owned()),
+            ..FirmwareItem::default()
+        });
+    }
+    let (files, action) = order_of_nics("Contoso", "Network adapter");
+    let bench = Bench::with_files(config, files).await;
+    let run = bench.order(action).await;
+    let ended = bench.run_to_end(&bench.worker("w1"), run).await;
+    let stored = bench.stored(run).await;
+    assert_eq!(ended.outcome, Some(Outcome::Succeeded), "{stored}");
+    let updates = bench.sim_bmc.updates();
+    let mut done: Vec<(&str, bool)> =
+        updates.iter().map(|update| (update.item.as_str(), update.applied)).collect();
+    done.sort_unstable();
+    assert_eq!(done, [("NIC1", true), ("NIC2", true)], "{stored}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

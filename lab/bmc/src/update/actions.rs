@@ -62,12 +62,14 @@ impl SimBmc {
             let text = "The supplied payload exceeds the maximum size supported by the service.";
             return Err(ErrorReply::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", text));
         }
-        let mut explicit_start = false;
+        let (mut explicit_start, mut targets) = (false, Vec::new());
         match resource {
             Resource::UpdateMultipart => {
                 let parameters = self.multipart_parameters(upload)?;
                 let time = parameters.get("@Redfish.OperationApplyTime").and_then(Value::as_str);
                 explicit_start = policy.start_action && time == Some("OnStartUpdateRequest");
+                let named = parameters.get("Targets").and_then(Value::as_array).into_iter().flatten();
+                targets.extend(named.filter_map(Value::as_str).map(str::to_owned));
             }
             _ => self.check_push(call, upload)?,
         }
@@ -77,7 +79,7 @@ impl SimBmc {
             self.state().updates.accept(&facts);
             return Ok(self.store_image(facts));
         }
-        let reply = self.begin_update(&facts, explicit_start, fault)?;
+        let reply = self.begin_update((&facts, &targets), explicit_start, fault)?;
         self.state().updates.accept(&facts);
         Ok(reply)
     }
@@ -144,7 +146,7 @@ impl SimBmc {
     /// Starts an update with an image that arrived whole.
     pub(super) fn begin_update(
         &self,
-        facts: &ImageFacts,
+        (facts, targets): (&ImageFacts, &[String]),
         explicit_start: bool,
         fault: Option<FlashFault>,
     ) -> Result<Reply, ErrorReply> {
@@ -153,21 +155,26 @@ impl SimBmc {
         if state.updates.is_busy() {
             return Err(ErrorReply::busy());
         }
-        let item = self.item_for(&state, facts).map_err(Unfit::reply)?;
+        let item = self.item_for(&state, facts, targets).map_err(Unfit::reply)?;
         let task = (!self.shows_state_at_service()).then(|| state.tasks.begin("Firmware update"));
         self.begin_job(&mut state, at, (item, &facts.version), task, (explicit_start, fault));
         let shown = task.and_then(|id| state.tasks.show(&self.inner.config, id));
         Ok(self.update_accepted(task, shown))
     }
 
-    /// The firmware that an image replaces, if the BMC installs it now.
-    pub(super) fn item_for(&self, state: &State, facts: &ImageFacts) -> Result<usize, Unfit> {
+    /// The firmware that an image replaces, if the BMC installs it now: of `targets`, if the request names any.
+    pub(super) fn item_for(
+        &self,
+        state: &State,
+        facts: &ImageFacts,
+        targets: &[String],
+    ) -> Result<usize, Unfit> {
         let config = &self.inner.config;
         if facts.model.as_ref().is_some_and(|model| *model != config.identity.model) {
             return Err(Unfit::Image("The image is for another model."));
         }
         let unknown = Unfit::Image("The image is for a device that this server does not have.");
-        let item = find_item(state, config, &facts.component).ok_or(unknown)?;
+        let item = find_item(state, config, (&facts.component, targets)).ok_or(unknown)?;
         let bios = state.updates.items[item].component == Component::Bios;
         if bios && config.update.bios == BiosUpdate::HostOff && state.machine.power() != Power::Off {
             return Err(Unfit::HostOn);
@@ -268,8 +275,16 @@ impl SimBmc {
     }
 }
 
-/// The firmware that an image is for.
-fn find_item(state: &State, config: &crate::SimBmcConfig, component: &str) -> Option<usize> {
+/// The firmware that an image is for, among the targets if there are any.
+fn find_item(
+    state: &State,
+    config: &crate::SimBmcConfig,
+    (component, targets): (&str, &[String]),
+) -> Option<usize> {
+    let is_target = |at: &usize| {
+        let id = &state.updates.items[*at].id;
+        targets.is_empty() || targets.iter().any(|target| target.rsplit('/').next() == Some(id))
+    };
     let named = |at: &usize| {
         let item = &config.service.firmware[*at];
         item.name == component || item.id == component || state.updates.items[*at].id == component
@@ -279,9 +294,9 @@ fn find_item(state: &State, config: &crate::SimBmcConfig, component: &str) -> Op
         "bios" => Some(Component::Bios),
         _ => None,
     };
-    let all = 0..state.updates.items.len();
+    let all = || (0..state.updates.items.len()).filter(is_target);
     let of_kind = |at: &usize| kind.is_some_and(|kind| state.updates.items[*at].component == kind);
-    all.clone().find(named).or_else(|| all.clone().find(of_kind))
+    all().find(named).or_else(|| all().find(of_kind))
 }
 
 fn problem(problem: ImageProblem) -> ErrorReply {

@@ -56,7 +56,7 @@ impl SimBmc {
                     "no stored image has this path",
                 ));
             };
-            return self.begin_update(&facts, false, fault);
+            return self.begin_update((&facts, &[]), false, fault);
         }
         let url = image_url(body, policy, uri)?;
         if policy.answers_first {
@@ -65,7 +65,7 @@ impl SimBmc {
         match self.fetch_image(&url, fetch).await {
             Ok(facts) => {
                 self.state().updates.images += 1;
-                let reply = self.begin_update(&facts, false, fault)?;
+                let reply = self.begin_update((&facts, &[]), false, fault)?;
                 self.state().updates.accept(&facts);
                 Ok(reply)
             }
@@ -159,7 +159,7 @@ impl SimBmc {
         let Some(job) = state.updates.job.take_if(reads) else { return };
         let fit = fetched.and_then(|facts| {
             state.updates.images += 1;
-            match self.item_for(&state, &facts) {
+            match self.item_for(&state, &facts, &[]) {
                 Ok(item) => Ok((item, facts)),
                 Err(unfit) => Err(unfit.text().to_owned()),
             }

@@ -107,12 +107,10 @@ impl Feed {
     }
 
     /// Responds with a stream of the events after a position, of one run or of all. It ends after `lasts` at the latest.
-    pub(super) fn respond(
-        &self,
-        run: Option<RunId>,
-        after: i64,
-        lasts: Duration,
-    ) -> Result<Response, ApiError> {
+    ///
+    /// # Errors
+    /// When as many streams are open as there may be.
+    pub fn respond(&self, run: Option<RunId>, after: i64, lasts: Duration) -> Result<Response, ApiError> {
         let Ok(permit) = Arc::clone(&self.0.stream_permits).try_acquire_owned() else {
             return Err(ApiError::new(
                 ErrorCode::TooManyStreams,
@@ -280,7 +278,7 @@ struct LogEnd {
 }
 
 /// Whether a client accepts a stream.
-pub(super) fn accepts_stream(headers: &HeaderMap) -> bool {
+pub fn accepts_stream(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accept.split(',').any(|kind| {
         kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
@@ -289,7 +287,7 @@ pub(super) fn accepts_stream(headers: &HeaderMap) -> bool {
 
 /// How long a stream of this caller lasts. An open page sends nothing in a quiet period, and its session would end by its idle time
 /// while the page is watched. So the stream ends within half of that time; the page resumes it, which is a use of the session.
-pub(super) fn lasts(headers: &HeaderMap, idle: Duration) -> Duration {
+pub fn lasts(headers: &HeaderMap, idle: Duration) -> Duration {
     match headers.get(header::AUTHORIZATION).is_none() && SessionSecret::of(headers).is_some() {
         true => LASTS.min(idle / 2),
         false => LASTS,
@@ -298,7 +296,10 @@ pub(super) fn lasts(headers: &HeaderMap, idle: Duration) -> Duration {
 
 /// The position to resume after: `Last-Event-ID`, which a reconnecting client sends, before `after`. `None` is the end of the log,
 /// which a client names as `latest` because it does not know the number.
-pub(super) fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Result<Option<i64>, ApiError> {
+///
+/// # Errors
+/// When one of them is no position.
+pub fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Result<Option<i64>, ApiError> {
     let (name, text) = match headers.get("last-event-id") {
         Some(value) => ("Last-Event-ID", value.to_str().ok()),
         None if after == Some("latest") => return Ok(None),

@@ -18,15 +18,15 @@ const SHOWN_CHARS: usize = 64;
 const MAX_REFUSED: usize = 20;
 
 /// The names of the parameters of all operations, by method (in lower case) and path.
-pub(super) type ParameterTable = BTreeMap<(&'static str, &'static str), Vec<String>>;
+pub type ParameterTable = BTreeMap<(&'static str, &'static str), Vec<String>>;
 
 /// The parameters of the methods of one route, as an extension of its requests.
 #[derive(Clone)]
-pub(super) struct KnownParameters(Arc<Vec<(&'static str, Vec<String>)>>);
+pub struct KnownParameters(Arc<Vec<(&'static str, Vec<String>)>>);
 
 impl KnownParameters {
     /// The parameters of the route with this path.
-    pub(super) fn of(table: &ParameterTable, path: &str) -> Self {
+    pub fn of(table: &ParameterTable, path: &str) -> Self {
         let of_route = table.iter().filter(|((_, of), _)| *of == path);
         Self(Arc::new(of_route.map(|((method, _), names)| (*method, names.clone())).collect()))
     }
@@ -40,7 +40,10 @@ impl KnownParameters {
 }
 
 /// Refuses a request of the API with a query parameter that its route does not know.
-pub(super) fn refuse_unknown(parts: &Parts) -> Result<(), ApiError> {
+///
+/// # Errors
+/// When there is such a parameter; the refusal names the known one that is most like it.
+pub fn refuse_unknown(parts: &Parts) -> Result<(), ApiError> {
     let (Some(query), Some(known)) = (parts.uri.query(), parts.extensions.get::<KnownParameters>()) else {
         return Ok(());
     };

@@ -12,7 +12,7 @@ use super::error_code::Rule;
 const WITH_VALUE: [&str; 3] = ["invalid type: ", "invalid value: ", "unknown variant "];
 
 /// The refusal of JSON that is read as `T` with this error.
-pub(super) fn refusal<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> Detail {
+pub fn refusal<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> Detail {
     Detail::new(&place::<T>(json), Rule::Shape, without_value(&error.to_string()))
 }
 

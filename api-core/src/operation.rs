@@ -6,9 +6,9 @@ use axum::http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::super::error::ErrorResponse;
-use super::super::error_code::ErrorCode;
-use super::super::visible::{Labels, labels_of};
+use super::error::ErrorResponse;
+use super::error_code::ErrorCode;
+use super::labels::{Labels, labels_of};
 
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
@@ -46,10 +46,13 @@ struct RequestBody {
 }
 
 /// A row of the operation table.
-pub(super) struct Operation {
-    pub(super) method: &'static str,
-    pub(super) path: &'static str,
-    pub(super) id: &'static str,
+pub struct ApiOperation {
+    /// The method, in lower case.
+    pub method: &'static str,
+    /// The path, with its parameters in braces.
+    pub path: &'static str,
+    /// The `operationId`.
+    pub id: &'static str,
     tag: &'static str,
     summary: &'static str,
     access: Access,
@@ -67,8 +70,8 @@ fn operation(
     (tag, path): (&'static str, &'static str),
     id: &'static str,
     summary: &'static str,
-) -> Operation {
-    Operation {
+) -> ApiOperation {
+    ApiOperation {
         method,
         path,
         id,
@@ -84,38 +87,26 @@ fn operation(
 }
 
 /// A `GET` operation for viewers.
-pub(super) fn get(place: (&'static str, &'static str), id: &'static str, summary: &'static str) -> Operation {
+pub fn get(place: (&'static str, &'static str), id: &'static str, summary: &'static str) -> ApiOperation {
     operation("get", place, id, summary).access(Access::Reader)
 }
 
 /// A `POST` operation for operators.
-pub(super) fn post(
-    place: (&'static str, &'static str),
-    id: &'static str,
-    summary: &'static str,
-) -> Operation {
+pub fn post(place: (&'static str, &'static str), id: &'static str, summary: &'static str) -> ApiOperation {
     operation("post", place, id, summary).access(Access::Operator)
 }
 
 /// A `PATCH` operation for operators.
-pub(super) fn patch(
-    place: (&'static str, &'static str),
-    id: &'static str,
-    summary: &'static str,
-) -> Operation {
+pub fn patch(place: (&'static str, &'static str), id: &'static str, summary: &'static str) -> ApiOperation {
     operation("patch", place, id, summary).access(Access::Operator)
 }
 
 /// A `DELETE` operation for operators.
-pub(super) fn delete(
-    place: (&'static str, &'static str),
-    id: &'static str,
-    summary: &'static str,
-) -> Operation {
+pub fn delete(place: (&'static str, &'static str), id: &'static str, summary: &'static str) -> ApiOperation {
     operation("delete", place, id, summary).access(Access::Operator)
 }
 
-impl Operation {
+impl ApiOperation {
     fn access(mut self, access: Access) -> Self {
         use ErrorCode::{Csrf, Forbidden, Internal, RateLimited, Unauthorized, Unavailable, ValidationError};
         self.access = access;
@@ -139,69 +130,69 @@ impl Operation {
     }
 
     /// The operation needs no credentials.
-    pub(super) fn for_everyone(self) -> Self {
+    pub fn for_everyone(self) -> Self {
         self.access(Access::Anyone)
     }
 
     /// The operation needs an operator although it changes nothing in the database.
-    pub(super) fn for_operators(self) -> Self {
+    pub fn for_operators(self) -> Self {
         self.access(Access::Operator)
     }
 
     /// The operation needs an administrator.
-    pub(super) fn for_admins(self) -> Self {
+    pub fn for_admins(self) -> Self {
         self.access(Access::Admin)
     }
 
     /// The operation is about the caller's own login.
-    pub(super) fn for_any_role(self) -> Self {
+    pub fn for_any_role(self) -> Self {
         self.access(Access::Any)
     }
 
     /// The operation begins a session, which a session cannot do.
-    pub(super) fn begins_session(mut self) -> Self {
+    pub fn begins_session(mut self) -> Self {
         self.without_session = true;
         self.errors(&[ErrorCode::ConflictNoSession])
     }
 
     /// The path names a user.
-    pub(super) fn of_user(self) -> Self {
+    pub fn of_user(self) -> Self {
         self.path_parameter("name", "The name of the user.", json!({ "type": "string" }))
             .errors(&[ErrorCode::UnknownUser])
     }
 
     /// The path names an API token.
-    pub(super) fn of_token(self) -> Self {
+    pub fn of_token(self) -> Self {
         self.path_parameter("name", "The name of the API token.", json!({ "type": "string" }))
             .errors(&[ErrorCode::UnknownToken])
     }
 
     /// The operation needs the secret of a report.
-    pub(super) fn with_report_secret(self) -> Self {
+    pub fn with_report_secret(self) -> Self {
         self.access(Access::ReportSecret)
     }
 
     /// The path names a job.
-    pub(super) fn of_job(self) -> Self {
+    pub fn of_job(self) -> Self {
         self.path_parameter("id", "The id of the job.", json!({ "$ref": "#/components/schemas/JobId" }))
             .errors(&[ErrorCode::UnknownJob])
     }
 
     /// The path names a server.
-    pub(super) fn of_server(self) -> Self {
+    pub fn of_server(self) -> Self {
         let schema = json!({ "$ref": "#/components/schemas/SerialNumber" });
         self.path_parameter("serial", "The serial number of the server.", schema)
             .errors(&[ErrorCode::UnknownServer])
     }
 
     /// The path names a batch.
-    pub(super) fn of_batch(self) -> Self {
+    pub fn of_batch(self) -> Self {
         self.path_parameter("id", "The id of the batch.", json!({ "$ref": "#/components/schemas/BatchId" }))
             .errors(&[ErrorCode::UnknownBatch])
     }
 
     /// The path names a webhook.
-    pub(super) fn of_webhook(self) -> Self {
+    pub fn of_webhook(self) -> Self {
         self.path_parameter(
             "id",
             "The id of the webhook.",
@@ -211,33 +202,33 @@ impl Operation {
     }
 
     /// The operation exists on a controller with a registry.
-    pub(super) fn of_registry(self) -> Self {
+    pub fn of_registry(self) -> Self {
         self.errors(&[ErrorCode::NoRegistry, ErrorCode::RegistryFailed])
     }
 
     /// A parameter of the path.
-    pub(super) fn path_parameter(self, name: &str, description: &str, schema: Value) -> Self {
+    pub fn path_parameter(self, name: &str, description: &str, schema: Value) -> Self {
         self.parameter("path", true, name, description, schema)
     }
 
     /// An optional query parameter.
-    pub(super) fn query(self, name: &str, description: &str, schema: Value) -> Self {
+    pub fn query(self, name: &str, description: &str, schema: Value) -> Self {
         self.parameter("query", false, name, description, schema).errors(&[ErrorCode::ValidationError])
     }
 
     /// The query parameter `limit` of a page.
-    pub(super) fn page_size(self, usual: u32, most: u32) -> Self {
+    pub fn page_size(self, usual: u32, most: u32) -> Self {
         let schema = json!({ "type": "integer", "minimum": 1, "maximum": most, "default": usual });
         self.query("limit", "The maximum of entries on the page.", schema)
     }
 
     /// An optional header.
-    pub(super) fn header(self, name: &str, description: &str, schema: Value) -> Self {
+    pub fn header(self, name: &str, description: &str, schema: Value) -> Self {
         self.parameter("header", false, name, description, schema)
     }
 
     /// The header `Idempotency-Key`.
-    pub(super) fn idempotency_key(self) -> Self {
+    pub fn idempotency_key(self) -> Self {
         self.header(
             "Idempotency-Key",
             "A name of the request. A repetition with the same key creates nothing twice.",
@@ -247,7 +238,7 @@ impl Operation {
     }
 
     /// The header `If-Match`.
-    pub(super) fn if_match(self) -> Self {
+    pub fn if_match(self) -> Self {
         self.header(
             "If-Match",
             "The `ETag` of the resource when it was read. The request is refused if the resource has changed since.",
@@ -270,12 +261,12 @@ impl Operation {
     }
 
     /// A JSON body.
-    pub(super) fn body<T: JsonSchema>(self) -> Self {
+    pub fn body<T: JsonSchema>(self) -> Self {
         self.body_as::<T>(&["application/json"]).errors(&[ErrorCode::UnsupportedMediaType])
     }
 
     /// A JSON body that the client may leave out.
-    pub(super) fn optional_body<T: JsonSchema>(self) -> Self {
+    pub fn optional_body<T: JsonSchema>(self) -> Self {
         let mut operation = self.body::<T>();
         if let Some(body) = &mut operation.body {
             body.required = false;
@@ -284,13 +275,13 @@ impl Operation {
     }
 
     /// A JSON body that is a merge patch.
-    pub(super) fn merge_patch<T: JsonSchema>(self) -> Self {
+    pub fn merge_patch<T: JsonSchema>(self) -> Self {
         self.body_as::<T>(&["application/merge-patch+json", "application/json"])
             .errors(&[ErrorCode::UnsupportedMediaType])
     }
 
     /// A JSON body whose media type is not checked.
-    pub(super) fn body_of_any_type<T: JsonSchema>(self) -> Self {
+    pub fn body_of_any_type<T: JsonSchema>(self) -> Self {
         self.body_as::<T>(&["application/json"])
     }
 
@@ -302,7 +293,7 @@ impl Operation {
     }
 
     /// A response with a JSON body.
-    pub(super) fn returns<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
+    pub fn returns<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
         self.success(
             status,
             description,
@@ -311,22 +302,17 @@ impl Operation {
     }
 
     /// A response without a body.
-    pub(super) fn returns_nothing(self, status: u16, description: &'static str) -> Self {
+    pub fn returns_nothing(self, status: u16, description: &'static str) -> Self {
         self.success(status, description, Vec::new())
     }
 
     /// A response with a body that is not JSON.
-    pub(super) fn returns_media(
-        self,
-        status: u16,
-        description: &'static str,
-        media_type: &'static str,
-    ) -> Self {
+    pub fn returns_media(self, status: u16, description: &'static str, media_type: &'static str) -> Self {
         self.success(status, description, vec![(media_type, None)])
     }
 
     /// Another media type of the latest response, selected by `Accept`.
-    pub(super) fn or_media(mut self, media_type: &'static str) -> Self {
+    pub fn or_media(mut self, media_type: &'static str) -> Self {
         if let Some(response) = self.responses.last_mut() {
             response.content.push((media_type, None));
         }
@@ -334,7 +320,7 @@ impl Operation {
     }
 
     /// A header of the latest response.
-    pub(super) fn with_header(mut self, name: &'static str, description: &'static str) -> Self {
+    pub fn with_header(mut self, name: &'static str, description: &'static str) -> Self {
         if let Some(response) = self.responses.last_mut() {
             response.headers.push((name, description));
         }
@@ -352,14 +338,14 @@ impl Operation {
     }
 
     /// Error codes of the operation besides those that follow from its access, path and body.
-    pub(super) fn errors(mut self, codes: &[ErrorCode]) -> Self {
+    pub fn errors(mut self, codes: &[ErrorCode]) -> Self {
         self.errors.extend(codes);
         self
     }
 
-    /// The operation as an Operation Object. Responses are written by one generator and requests by another: a field with
+    /// The operation as an ApiOperation Object. Responses are written by one generator and requests by another: a field with
     /// a default is required in a response only.
-    pub(super) fn render(&self, responses: &mut SchemaGenerator, requests: &mut SchemaGenerator) -> Value {
+    pub fn render(&self, responses: &mut SchemaGenerator, requests: &mut SchemaGenerator) -> Value {
         let mut rendered = Map::new();
         let mut put = |name: &str, value: Value| rendered.insert(name.to_owned(), value);
         put("operationId", json!(self.id));
@@ -391,7 +377,7 @@ impl Operation {
     }
 
     /// The names of the query parameters.
-    pub(super) fn query_parameters(&self) -> Vec<String> {
+    pub fn query_parameters(&self) -> Vec<String> {
         let queries = self.parameters.iter().filter(|parameter| parameter["in"] == "query");
         queries.filter_map(|parameter| parameter["name"].as_str().map(str::to_owned)).collect()
     }
@@ -432,7 +418,7 @@ impl Operation {
     }
 
     /// The error responses of the operation by name, for the components of the document.
-    pub(super) fn error_responses(&self, responses: &mut SchemaGenerator) -> Vec<(String, Value)> {
+    pub fn error_responses(&self, responses: &mut SchemaGenerator) -> Vec<(String, Value)> {
         let by_status = self.errors_by_status();
         by_status.values().map(|codes| (response_name(codes), error_response(codes, responses))).collect()
     }

@@ -19,7 +19,7 @@ use registry::OverTls;
 
 /// A class of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RouteClass {
+pub enum RouteClass {
     /// JSON, metrics and texts.
     Api,
     /// The OCI distribution API.
@@ -30,7 +30,7 @@ pub(super) enum RouteClass {
 
 impl RouteClass {
     /// The class of a path.
-    pub(super) fn of(path: &str) -> Self {
+    pub fn of(path: &str) -> Self {
         if MediaPath::parse(path).is_some() || path.starts_with("/media/") {
             Self::Media
         } else if path == "/v2" || path.starts_with("/v2/") {
@@ -62,7 +62,7 @@ impl RouteClass {
 }
 
 /// Adds the headers of a class, except those that the response has.
-pub(super) fn add(headers: &mut HeaderMap, class: RouteClass, over_tls: bool) {
+pub fn add(headers: &mut HeaderMap, class: RouteClass, over_tls: bool) {
     for (name, value) in class.headers(over_tls) {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
@@ -72,7 +72,7 @@ pub(super) fn add(headers: &mut HeaderMap, class: RouteClass, over_tls: bool) {
 }
 
 /// The middleware of every router.
-pub(super) async fn around(request: Request, next: Next) -> Response {
+pub async fn around(request: Request, next: Next) -> Response {
     let class = RouteClass::of(request.uri().path());
     let over_tls = request.extensions().get::<OverTls>().is_some();
     let mut response = next.run(request).await;

@@ -22,11 +22,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 
 /// The header of the proof.
-pub(super) const CSRF_HEADER: &str = "x-csrf-token";
+pub const CSRF_HEADER: &str = "x-csrf-token";
 const FETCH_MODE: &str = "sec-fetch-mode";
 
 /// Refuses a changing request that another site may have caused.
-pub(super) fn check(parts: &Parts, session: Option<&SessionSecret>) -> Result<(), ApiError> {
+///
+/// # Errors
+/// When the request has a session and neither the proof nor a sign of the same site.
+pub fn check(parts: &Parts, session: Option<&SessionSecret>) -> Result<(), ApiError> {
     if matches!(parts.method, Method::GET | Method::HEAD) || is_bearer(&parts.headers) {
         return Ok(());
     }
@@ -42,7 +45,7 @@ pub(super) fn check(parts: &Parts, session: Option<&SessionSecret>) -> Result<()
 }
 
 /// Whether a script of a page sent the request, so that the browser must not ask for a password itself.
-pub(super) fn is_script(headers: &HeaderMap) -> bool {
+pub fn is_script(headers: &HeaderMap) -> bool {
     sole(headers, FETCH_MODE).is_some_and(|mode| mode != "navigate")
 }
 

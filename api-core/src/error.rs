@@ -58,11 +58,11 @@ struct Inner {
 
 /// An error without request id, for use in other responses.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(super) struct ErrorBody {
+pub struct ErrorBody {
     /// The stable code.
     error: ErrorCode,
     /// What happened, in one or two sentences.
-    pub(super) message: String,
+    pub message: String,
     /// The problems of the request, if the code is `validation_error` or a place is known.
     details: Vec<Detail>,
 }
@@ -70,7 +70,7 @@ pub(super) struct ErrorBody {
 /// An error response.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Error")]
-pub(super) struct ErrorResponse<'a> {
+pub struct ErrorResponse<'a> {
     #[serde(flatten)]
     body: &'a ErrorBody,
     /// The id of the request, which is also the response header `X-Request-Id`.
@@ -97,13 +97,13 @@ impl ApiError {
     }
 
     /// 500 for a response that could not be written as JSON; the log has the cause.
-    pub(super) fn unwritable(error: &serde_json::Error) -> Self {
+    pub fn unwritable(error: &serde_json::Error) -> Self {
         tracing::error!(%error, "a response could not be written as JSON");
         internal()
     }
 
     /// What happened, for use in another response.
-    pub(super) fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.0.body.message
     }
 
@@ -124,34 +124,34 @@ impl ApiError {
     }
 
     /// The stable code.
-    pub(super) fn code(&self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         self.0.body.error
     }
 
     /// The HTTP status.
-    pub(super) fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         self.0.body.error.status()
     }
 
     /// The body without request id, for use in other responses.
-    pub(super) fn body(&self) -> ErrorBody {
+    pub fn body(&self) -> ErrorBody {
         self.0.body.clone()
     }
 
     /// The response with the request id.
-    pub(super) fn render(&self, request_id: &str) -> Response {
+    pub fn render(&self, request_id: &str) -> Response {
         let body = axum::Json(ErrorResponse { body: &self.0.body, request_id });
         (self.status(), self.0.headers.clone(), body).into_response()
     }
 }
 
 /// 404 for an unknown job.
-pub(super) fn unknown_job() -> ApiError {
+pub fn unknown_job() -> ApiError {
     ApiError::new(ErrorCode::UnknownJob, "no job has this id; `shoal job list` shows the jobs")
 }
 
 /// 404 for an unknown server.
-pub(super) fn unknown_server(serial: &str) -> ApiError {
+pub fn unknown_server(serial: &str) -> ApiError {
     let serial: String = serial.chars().take(Serial::MAX).collect();
     ApiError::new(
         ErrorCode::UnknownServer,
@@ -244,13 +244,13 @@ impl From<AuthFailure> for ApiError {
 }
 
 /// 429: too many failed attempts from one address.
-pub(super) fn too_many(retry_after: std::time::Duration) -> ApiError {
+pub fn too_many(retry_after: std::time::Duration) -> ApiError {
     ApiError::new(ErrorCode::RateLimited, "too many failed attempts from this address; wait for Retry-After")
         .header(header::RETRY_AFTER, &retry_after.as_secs().max(1).to_string())
 }
 
 /// 404 for an unknown path.
-pub(super) fn unknown_path(uri: &Uri) -> ApiError {
+pub fn unknown_path(uri: &Uri) -> ApiError {
     let path: String = uri.path().chars().take(200).collect();
     ApiError::new(
         ErrorCode::NotFound,
@@ -259,7 +259,7 @@ pub(super) fn unknown_path(uri: &Uri) -> ApiError {
 }
 
 /// 405 for a known path with another method. The router adds `Allow`.
-pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+pub async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::new(
         ErrorCode::MethodNotAllowed,
         format!("{method} is not allowed for {}; see the header Allow", uri.path()),

@@ -1,4 +1,4 @@
-//! `POST /api/v1/servers/{serial}/doctor`: diagnostics of a BMC before the first job; `GET`: the result of the last ones.
+//! `POST /api/v1/servers/{serial}/diagnostics`: diagnostics of a BMC before the first job; `GET`: the result of the last ones.
 //!
 //! The result of the last diagnostics is that of their run, so nothing is stored twice.
 
@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The query of a diagnostics request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct DoctorQuery {
+pub(crate) struct DiagnosticsQuery {
     /// Also sets and clears the boot override.
     write: bool,
 }
@@ -39,12 +39,12 @@ pub(crate) struct DoctorQuery {
 /// The result of diagnostics.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Diagnostics")]
-pub(crate) struct DoctorReport {
+pub(crate) struct DiagnosticsReport {
     #[schemars(with = "types::SerialNumber")]
     server_serial: Serial,
     /// The id of the diagnostics run.
     #[schemars(with = "types::JobId")]
-    doctor_id: RunId,
+    diagnostics_id: RunId,
     /// The worst status of all checks.
     #[schemars(with = "types::CheckStatus")]
     verdict: CheckStatus,
@@ -55,12 +55,12 @@ pub(crate) struct DoctorReport {
 /// The response while diagnostics are running.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DiagnosticsRunning")]
-pub(crate) struct DoctorRunning {
+pub(crate) struct DiagnosticsRunning {
     #[schemars(with = "types::SerialNumber")]
     server_serial: Serial,
     /// The id of the diagnostics run.
     #[schemars(with = "types::JobId")]
-    doctor_id: RunId,
+    diagnostics_id: RunId,
     /// What happens next.
     message: &'static str,
 }
@@ -73,7 +73,7 @@ pub(crate) struct LastReport {
     server_serial: Serial,
     /// The id of the diagnostics run; null before the first.
     #[schemars(with = "Option<types::JobId>")]
-    doctor_id: Option<RunId>,
+    diagnostics_id: Option<RunId>,
     /// When the run ended; null while it runs.
     #[schemars(with = "Option<types::Timestamp>")]
     ended_at: Option<Time>,
@@ -99,13 +99,13 @@ pub(crate) async fn last(
     };
     let mut report = LastReport {
         server_serial: serial,
-        doctor_id: None,
+        diagnostics_id: None,
         ended_at: None,
         verdict: None,
         checks: Vec::new(),
     };
     if let Some(job) = api.store().jobs(newest).await?.jobs.pop() {
-        report.doctor_id = Some(job.run.id);
+        report.diagnostics_id = Some(job.run.id);
         let snapshot = api.store().snapshot(job.run.id).await?;
         if let Some(found) = snapshot.as_ref().and_then(diagnostics::result_of) {
             report.ended_at = Some(job.run.updated_at);
@@ -117,11 +117,11 @@ pub(crate) async fn last(
 }
 
 /// Runs diagnostics of the BMC of a registered server under the lock of the server.
-pub(crate) async fn doctor(
+pub(crate) async fn diagnose(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
-    Parameters(query): Parameters<DoctorQuery>,
+    Parameters(query): Parameters<DiagnosticsQuery>,
 ) -> Result<Response, ApiError> {
     let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
     if server.restored.is_some() {
@@ -155,12 +155,17 @@ pub(crate) async fn doctor(
         Ok(found) => {
             let found = found?;
             let verdict = found.verdict();
-            let report = DoctorReport { server_serial: serial, doctor_id: id, verdict, checks: found.checks };
+            let report = DiagnosticsReport {
+                server_serial: serial,
+                diagnostics_id: id,
+                verdict,
+                checks: found.checks,
+            };
             Ok(Json(report).into_response())
         }
         Err(_elapsed) => {
             let message = "the diagnostics are still running; their result is an event of the server";
-            let running = DoctorRunning { server_serial: serial, doctor_id: id, message };
+            let running = DiagnosticsRunning { server_serial: serial, diagnostics_id: id, message };
             Ok((StatusCode::ACCEPTED, Json(running)).into_response())
         }
     }

@@ -384,7 +384,7 @@ CREATE TABLE jobs (
     maintenance_iso_url TEXT NOT NULL, -- sealed: its query may be a signature
     recipe_schema_id    TEXT NOT NULL,
     task_iso_sha256     TEXT,
-    webhook_token_hash  TEXT NOT NULL,
+    report_token_hash  TEXT NOT NULL,
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled'))
 ) STRICT;
 

@@ -33,14 +33,14 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// A disk that needs longer than it says is given this much more.
 const MARGIN: Duration = Duration::from_secs(3600);
 
-/// What a command does with its block of data.
+/// The 512-byte block of data of a command, with its direction.
 #[derive(Debug)]
 pub enum Data<'data> {
-    /// It has none.
+    /// The command has no data.
     None,
-    /// The disk fills it.
+    /// The disk fills the block.
     In(&'data mut [u8; SECTOR]),
-    /// The disk reads it.
+    /// The disk reads the block.
     Out(&'data [u8; SECTOR]),
 }
 
@@ -60,14 +60,14 @@ const ERASE_PREPARE: u8 = 0xf3;
 const ERASE_UNIT: u8 = 0xf4;
 const DISABLE_PASSWORD: u8 = 0xf6;
 
-/// What a disk says of its security.
+/// The state of a disk's ATA security, from its Identify data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Security {
     is_supported: bool,
     is_enabled: bool,
     is_locked: bool,
     is_frozen: bool,
-    /// Too many wrong passwords were given since it got power.
+    /// Whether the disk refuses more passwords, because too many wrong ones came since it got power.
     is_expired: bool,
     is_enhanced_supported: bool,
     normal_limit: Duration,

@@ -12,7 +12,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
     /// Returns the time since an arbitrary moment; it never runs backwards.
     fn elapsed(&self) -> Duration;
-    /// Waits.
+    /// Waits for this time.
     fn sleep(&self, pause: Duration);
 }
 

@@ -35,7 +35,7 @@ use crate::rescue::NoRescue;
 use crate::run::{Machine, run};
 use crate::search::{Readers, block_devices, search};
 use crate::serials::MachineSerials;
-use crate::settle::DriverLoads;
+use crate::stable_disks::DriverLoads;
 use crate::task::unit;
 
 const USAGE: &str = "\

@@ -82,7 +82,7 @@ impl FoundTask {
 #[derive(Clone, Debug, Default)]
 pub struct RefusedJobs {
     jobs: BTreeSet<Uuid>,
-    /// When the newest of them was created.
+    /// When the newest of the refused jobs was created.
     newest: Option<Timestamp>,
 }
 

@@ -107,9 +107,9 @@ pub struct Erased {
     pub level: &'static str,
     /// The number of samples that were read.
     pub samples: usize,
-    /// What reading cannot prove.
+    /// The parts of the disk that reading cannot prove erased, in words.
     pub unproven: &'static str,
-    /// What was done before, to make the disk readable.
+    /// The preparation that made the disk readable before the erase, in words, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prepared: Option<String>,
     /// The stronger methods, each with the reason why it was not used.
@@ -240,9 +240,9 @@ fn digests(disk: &dyn Disk, places: &[u64]) -> Vec<io::Result<SampleDigest>> {
     places.iter().map(&mut digest).collect()
 }
 
-/// Proves that no sample is what it was, and returns how many samples prove it. What could not be read before is compared with nothing,
-/// and proves the erase by zeros only; after the erase every sample must be readable. Zeros that were zeros before prove nothing of a drive
-/// that says it has erased itself; of what was written or unmapped by the agent they show the state that was wanted.
+/// Compares each sample with its value before the erase, and returns how many samples prove the erase. What could not be read
+/// before is compared with nothing, and proves the erase by zeros only; after the erase every sample must be readable. Zeros
+/// prove the erase only if the agent wrote or unmapped them, or the sample was not read as zeros before.
 fn prove(
     disk: &dyn Disk,
     places: &[u64],
@@ -298,14 +298,14 @@ mod tests {
     /// A disk in memory with the faults of real ones.
     struct Lab {
         bytes: Mutex<Vec<u8>>,
-        /// What a discard leaves; `None` when the disk refuses it.
+        /// The byte that a discard leaves everywhere; `None` when the disk refuses it.
         discard_leaves: Option<u8>,
         /// Writes to this range are acknowledged and lost.
         stuck: Range<usize>,
         /// Reads of this range fail until it was erased.
         unreadable: Mutex<Range<usize>>,
         own: Vec<EraseMethod>,
-        /// What a format leaves; `None` when the drive acknowledges it and does nothing.
+        /// The byte that a format leaves everywhere; `None` when the drive acknowledges it and does nothing.
         format_leaves: Option<u8>,
         keeps_password: bool,
     }

@@ -17,7 +17,7 @@ use std::{
 /// Prefixes of block devices that are no disks of the machine.
 const NO_DISKS: [&str; 10] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "drbd", "bcache"];
 
-/// What is known of one disk.
+/// The properties of one disk, as the kernel shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskFacts {
     /// The name of the kernel, such as `sda`. It can be another one after every boot.

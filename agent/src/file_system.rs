@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// The bytes of a partition that tell its file system.
 const START: usize = 0x1_0000 + 4096;
 
-/// What an NTFS has from byte 3.
+/// The bytes of an NTFS from byte 3.
 const NTFS: &[u8] = b"NTFS    ";
 
 /// A file system that can be grown.
@@ -34,7 +34,7 @@ pub enum Kind {
     Btrfs,
 }
 
-/// What begins a partition.
+/// The content that begins a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A file system of this size in bytes, and the bytes at the end of a partition that it may leave unused.
@@ -43,7 +43,7 @@ pub enum Found {
         kind: Kind,
         /// The size.
         bytes: u64,
-        /// The part that it may not use.
+        /// The bytes at the end of the partition that the file system may leave unused.
         unused: u64,
     },
     /// Something that stays as it is, in words.
@@ -53,9 +53,9 @@ pub enum Found {
 /// The partition that became larger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grown {
-    /// Its number, from 1.
+    /// The number of the partition, from 1.
     pub number: usize,
-    /// Its bytes on the disk.
+    /// The bytes of the partition on the disk.
     pub range: Range<u64>,
 }
 

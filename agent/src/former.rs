@@ -17,7 +17,7 @@ use crate::facts::DiskFacts;
 /// Maximum length of a reported serial number or WWN in characters: a message has 256.
 const MAX_SHOWN: usize = 40;
 
-/// What identifies the disk of a former attempt.
+/// The identity of the disk that a former attempt wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct FormerDisk {
     /// The serial number.

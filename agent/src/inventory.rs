@@ -1,4 +1,4 @@
-//! What the machine is made of, read from sysfs and procfs.
+//! The hardware of the machine, read from sysfs and procfs.
 //!
 //! ```text
 //! class/dmi/id, firmware/efi, class/tpm     product, firmware, boot mode, TPM
@@ -91,7 +91,7 @@ pub struct DiskRecord {
     serial: Option<String>,
     wwn: Option<String>,
     model: Option<String>,
-    /// The version of its firmware: of an NVMe drive, or of a SCSI or ATA disk.
+    /// The version of the disk's firmware: of an NVMe drive, or of a SCSI or ATA disk.
     firmware: Option<String>,
     by_path: Option<String>,
 }

@@ -48,7 +48,7 @@ pub mod run;
 pub mod search;
 pub mod select;
 pub mod serials;
-pub mod settle;
+pub mod stable_disks;
 pub mod task;
 pub mod transmit;
 pub mod windows;

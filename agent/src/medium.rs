@@ -108,7 +108,7 @@ pub fn open_medium(found: &FoundTask) -> io::Result<Arc<dyn Medium>> {
 pub enum NoVolume {
     /// The medium has none that this agent accepts: another read gives the same.
     Refused(String),
-    /// It could not be read: another read may succeed.
+    /// The volume could not be read: another read may succeed.
     Unreadable(String),
 }
 

@@ -25,7 +25,7 @@ use crate::log::Log;
 
 /// The name of the index in its folder.
 pub const INDEX: &str = "shoal.index";
-/// Its first line: the form of the index.
+/// The first line of the index: its format and version.
 const FORM: &str = "shoal-modules 1";
 /// The unit under which modules are logged.
 const UNIT: &str = "modules.service";
@@ -37,7 +37,7 @@ const MAX_DEPTH: usize = 40;
 struct Module {
     /// The file in the folder of the index.
     file: String,
-    /// What is loaded before it, in this order.
+    /// The modules that are loaded before this one, in this order.
     before: Vec<String>,
     aliases: Vec<String>,
 }

@@ -109,7 +109,7 @@ unsafe impl Ioctl for AdminCommand<'_> {
     }
 }
 
-/// What Format does with the data.
+/// The way in which a Format erases the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatErase {
     /// The key of the drive's encryption is replaced.
@@ -118,7 +118,7 @@ pub enum FormatErase {
     UserData,
 }
 
-/// What a drive can do, from its Identify data.
+/// The abilities of a drive that matter for Format, from its Identify data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatSupport {
     /// Format NVM is supported.

@@ -60,13 +60,13 @@ const LOG_BYTES: usize = 12 * 1024;
 /// How the delivery of the final report ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportDelivery {
-    /// The controller acknowledged it.
+    /// The controller acknowledged the report.
     Acknowledged,
-    /// The controller refused it for good, with this status.
+    /// The controller refused the report for good, with this status.
     Refused(u16),
-    /// The time for it ended.
+    /// The time for the delivery ended.
     GaveUp,
-    /// It was said by reads of the medium, which nothing acknowledges.
+    /// The report was sent as reads of the medium, which nothing acknowledges.
     Said,
 }
 
@@ -83,13 +83,13 @@ pub enum Announced {
 
 /// Why a repeated report was not acknowledged.
 enum Unacknowledged {
-    /// The controller refused it for good, with this status.
+    /// The controller refused the report for good, with this status.
     Refused(u16),
-    /// The time for it ended; the last reason.
+    /// The time for the delivery ended; the last reason.
     GaveUp(String),
 }
 
-/// What was responded to a report.
+/// The response to a report.
 struct Reply {
     status: u16,
     retry_after: Option<Duration>,
@@ -97,7 +97,7 @@ struct Reply {
     is_own: bool,
 }
 
-/// What every error of the controller has. docs/errors.md
+/// The fields that every error of the controller has. docs/errors.md
 #[derive(Deserialize)]
 struct ControllerError {
     #[serde(rename = "error")]

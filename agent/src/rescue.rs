@@ -59,7 +59,7 @@ impl Keys {
 /// How the machine is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RescueReach {
-    /// Its addresses.
+    /// The addresses of the machine.
     pub addresses: Vec<IpAddr>,
     /// The fingerprint of the SSH host key, if there is an SSH server.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub struct RescueReach {
 }
 
 impl RescueReach {
-    /// Says how, for the console of the machine.
+    /// Describes for the console how the machine is reached: addresses, SSH and shells.
     #[must_use]
     pub fn shown(&self) -> String {
         let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();

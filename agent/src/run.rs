@@ -34,7 +34,7 @@ use crate::outcome::Outcome;
 use crate::plan::{self, Failure, Plan, Step};
 use crate::report::{ReportDelivery, Reporter};
 use crate::rescue::{RescueHost, RescueReach};
-use crate::settle::{self, DriverLoads, Shown};
+use crate::stable_disks::{self, DriverLoads, Shown};
 use crate::task::{Target, Task, unit};
 use crate::windows::{self, Ntfs};
 use crate::wipe;
@@ -47,7 +47,7 @@ pub type OpenDisk<'run> = dyn Fn(&DiskFacts) -> io::Result<Box<dyn Disk>> + 'run
 /// Opens the medium of a task with `delivery: media`.
 pub type OpenMedium<'run> = dyn Fn(&FoundTask) -> io::Result<Arc<dyn Medium>> + 'run;
 
-/// What a run needs from the machine.
+/// The machine as a run uses it: HTTP, clock, log, disks, drivers and media.
 pub struct Machine<'run> {
     /// HTTP for the controller and its registry.
     pub http: &'run dyn Http,
@@ -195,7 +195,7 @@ fn carry_out(
     if task.target == Target::Inventory {
         reporter.progress(unit::INVENTORY, 10);
         // Disks that appear late belong to it.
-        settle::settled(&machine.shown(), machine.clock, machine.log);
+        stable_disks::stable(&machine.shown(), machine.clock, machine.log);
         reporter.set_inventory((machine.inventory)());
         return Ok(None);
     }
@@ -216,7 +216,7 @@ fn on_disks(
     volume: Option<&MediumVolume>,
 ) -> Result<(), Failure> {
     let lacks = |disks: &[DiskFacts]| plan::lacks_disk(task, disks, &machine.media);
-    let all = settle::awaited(&machine.shown(), &lacks, machine.clock, machine.log);
+    let all = stable_disks::awaited(&machine.shown(), &lacks, machine.clock, machine.log);
     // A refusal of all disks is looked at in the inventory of the server.
     reporter.set_inventory((machine.inventory)());
     for disk in &all {

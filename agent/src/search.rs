@@ -75,7 +75,7 @@ pub fn block_devices(sys: &Path, dev: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What a thread has read of a device: its tasks, or why it has no readable volume.
+/// The result of reading one device: its tasks, or why it has no readable volume.
 type Read = (PathBuf, Result<Vec<FoundTask>, String>);
 
 /// The threads that read devices. One value serves all searches of a machine: a virtual CD behind a slow line can take longer than a

@@ -48,7 +48,7 @@ pub mod unit {
     pub const RESCUE: &str = "rescue.service";
 }
 
-/// What is to be done.
+/// The work that a recipe orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// `install-image.target`: an image of a whole disk.
@@ -65,7 +65,7 @@ pub enum Target {
     Rescue(Keys),
 }
 
-/// What an installation of Linux needs beside the disk.
+/// The parameters of an installation of Linux beside the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinuxTask {
     /// The root file system.
@@ -99,7 +99,7 @@ impl LinuxTask {
 /// A recipe that this program can carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// What is to be done.
+    /// The work that the recipe orders.
     pub target: Target,
     /// The disk by a path.
     pub target_disk: Option<String>,

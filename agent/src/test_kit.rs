@@ -1,4 +1,4 @@
-//! What the tests of this crate share: documents, task images, virtual time, HTTP without and with a socket.
+//! Tools of the tests of this crate: documents, task images, virtual time, HTTP without and with a socket.
 
 pub(crate) mod cut;
 

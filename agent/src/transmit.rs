@@ -34,7 +34,7 @@ const FAILURE_REPEATS: u32 = 10;
 /// Why the OS image could not be read, as far as the reader knows it.
 pub type Fault = Arc<OnceLock<Class>>;
 
-/// Says the messages of one run.
+/// Sends the messages of one run as reads of its medium.
 pub struct Transmitter<'run> {
     clock: &'run dyn Clock,
     log: &'run Log,
@@ -73,7 +73,7 @@ impl<'run> Transmitter<'run> {
         Arc::clone(&self.fault)
     }
 
-    /// Says that the agent runs, and which step has ended, when `unit` begins.
+    /// Sends that the agent runs, and which step has ended, when `unit` begins.
     pub fn progress(&self, unit: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut state.started, true) {
@@ -86,7 +86,7 @@ impl<'run> Transmitter<'run> {
         }
     }
 
-    /// Says how the run ended, and repeats it. Returns after the last repetition, or when `limit` has passed.
+    /// Sends how the run ended, and repeats the message. Returns after the last repetition, or when `limit` has passed.
     pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) {
         let begun = self.clock.elapsed();
         let (message, pause, repeats) = match outcome {

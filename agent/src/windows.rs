@@ -23,9 +23,9 @@ const ANSWER: [&str; 3] = ["Windows", "Panther", "unattend.xml"];
 /// A partition that begins as NTFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ntfs {
-    /// Its number, from 1.
+    /// The number of the partition, from 1.
     pub number: usize,
-    /// Its bytes on the disk.
+    /// The bytes of the partition on the disk.
     pub range: Range<u64>,
 }
 

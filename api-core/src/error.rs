@@ -102,7 +102,7 @@ impl ApiError {
         internal()
     }
 
-    /// What happened, for use in another response.
+    /// Returns the message of the error, for use in another response.
     pub fn message(&self) -> &str {
         &self.0.body.message
     }

@@ -13,11 +13,11 @@ use serde::{Serialize, Serializer};
 pub struct ErrorText {
     /// The title in a few words.
     pub title: &'static str,
-    /// What happened.
+    /// The event that the code stands for.
     pub happened: &'static str,
-    /// Why it happened.
+    /// The reason of the event.
     pub why: &'static str,
-    /// What the client or operator can do.
+    /// The next action of the client or operator.
     pub what_to_do: &'static str,
 }
 
@@ -487,10 +487,13 @@ error_codes! {
                      was changed on purpose needs a new job.",
     }
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, {
-        title: "The resource has changed",
-        happened: "The `ETag` in `If-Match` is not the current one.",
-        why: "Another request or the controller changed the resource after it was read.",
-        what_to_do: "Read the resource again, then decide whether to repeat the change.",
+        title: "What the request is about has changed",
+        happened: "The `ETag` in `If-Match` is not the current one, or a filter selects another number of jobs or servers than \
+                   the request expects (`expect`, `--expect`).",
+        why: "Another request or the controller changed the resource, or what the filter selects, after it was read. \
+              Nothing was changed by this request.",
+        what_to_do: "Read the resource, or list what the filter selects, again; then decide whether to repeat the request with \
+                     the new `ETag` or number.",
     }
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, {
         title: "The body is too long",

@@ -298,7 +298,7 @@ pub fn lasts(headers: &HeaderMap, idle: Duration) -> Duration {
 /// which a client names as `latest` because it does not know the number.
 ///
 /// # Errors
-/// When one of them is no position.
+/// When one of the two is no position in the log.
 pub fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Result<Option<i64>, ApiError> {
     let (name, text) = match headers.get("last-event-id") {
         Some(value) => ("Last-Event-ID", value.to_str().ok()),

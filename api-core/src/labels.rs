@@ -11,7 +11,7 @@ pub enum Labels {
     OfJob,
     /// The path names a server.
     OfServer,
-    /// The handler applies them.
+    /// The handler applies the labels.
     ByHandler,
     /// Tokens with labels are refused.
     Refused,

@@ -1,5 +1,5 @@
-//! What every route of the HTTP API has in common: the errors, the checks before a handler, the headers after it, the live stream of
-//! events, and the description of one operation.
+//! The parts that every route of the HTTP API has in common: the errors, the checks before a handler, the headers after it, the
+//! live stream of events, and the description of one operation.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What is wrong with the shape of JSON that a client sent: where, and what is expected there.
+//! Describes the wrong shape of JSON that a client sent: the place, and the type that is expected there.
 //!
 //! Invariant: no value of the client is in it, because a password of another type than a text is a value too.
 
@@ -16,7 +16,7 @@ pub fn refusal<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> D
     Detail::new(&place::<T>(json), Rule::Shape, without_value(&error.to_string()))
 }
 
-/// What an error of `serde_json` says, without the place and the value.
+/// Removes the place and the value from an error of `serde_json`.
 fn without_value(text: &str) -> String {
     let what = text.rsplit_once(" at line ").map_or(text, |(what, _)| what);
     if !WITH_VALUE.iter().any(|begin| what.starts_with(begin)) {

@@ -120,7 +120,7 @@ pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Json<About
     Json(about_now(&api))
 }
 
-/// What this controller is now.
+/// Returns the description of this controller, with the present state of its certificate.
 pub(super) fn about_now(api: &Api) -> About {
     let tls = api.tls.as_ref().map(|certificates| certificates.state().into());
     About { tls, ..About::clone(&api.about) }

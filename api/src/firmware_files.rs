@@ -50,11 +50,11 @@ pub struct StoredFirmware {
     pub repository: RepositoryName,
     /// The digest of the manifest.
     pub digest: registry::Digest,
-    /// The tags that name it.
+    /// The tags that name the manifest.
     pub tags: Vec<Tag>,
     /// The manifest.
     pub manifest: Bytes,
-    /// What it is.
+    /// The description of the firmware file.
     pub file: FirmwareFile,
 }
 
@@ -69,12 +69,12 @@ pub struct UnusableFirmware {
     pub reason: String,
 }
 
-/// What is below `firmware/` in the registry.
+/// The firmware artifacts below `firmware/` in the registry.
 #[derive(Clone, Debug, Default)]
 pub struct FirmwareList {
     /// The files, by component, vendor, version and digest.
     pub files: Vec<StoredFirmware>,
-    /// What says that it is firmware and cannot be used.
+    /// The artifacts that are declared as firmware and cannot be used.
     pub unusable: Vec<UnusableFirmware>,
 }
 

@@ -33,8 +33,11 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
     let unserved = api.engine.unserved_queues().await?;
     let unserved = unserved.into_iter().map(|(queue, since)| (queue, now.since(since).as_secs()));
     api.metrics.set_queues_without_worker(unserved);
+    let needs = store.needs_operator(now).await?;
     api.metrics.set_host(&HostGauges {
-        overdue_jobs: store.overdue_jobs(api.now()).await?,
+        overdue_jobs: needs.overdue_jobs,
+        held_jobs: needs.held_jobs,
+        stopped_batches: needs.stopped_batches,
         active_runs: api.engine.active_runs(),
         free_bytes: disk.map_or(0, |(free, _, block)| free.saturating_mul(block)),
         size_bytes: disk.map_or(0, |(_, all, block)| all.saturating_mul(block)),

@@ -147,7 +147,7 @@ pub struct Api {
     pub configuration: Arc<[Shown]>,
     /// The numbers of the overview.
     pub overview: OverviewCache,
-    /// What this controller is.
+    /// The description of this controller: version, build and features.
     pub about: Arc<About>,
 }
 

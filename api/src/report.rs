@@ -54,7 +54,7 @@ pub(super) async fn report(
         None => None,
     };
     let record = own.as_ref().and_then(|job| job.provision.as_ref());
-    let stored = record.map(|record| record.webhook_token_hash.as_str());
+    let stored = record.map(|record| record.report_token_hash.as_str());
     let mut auth = verify_report_secret(presented, stored, &api.report_secrets.read());
     let mut by = "maintenance-os".to_owned();
     let mut reporter = AuditActor::unknown();

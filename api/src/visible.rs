@@ -1,4 +1,4 @@
-//! What a token with labels may reach: servers with these labels, and the jobs of those servers.
+//! The reach of a token with labels: servers with these labels, and the jobs of those servers.
 //!
 //! ```text
 //!  caller without labels ────────────────────────────────────────────────> handler

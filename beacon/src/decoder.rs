@@ -21,7 +21,7 @@ use crate::message::{Class, Message, Symbol};
 const LONGEST_RUN: u64 = 4 << 20;
 /// The bytes of longer runs after which the image counts as copied.
 const STREAMED_MAX: u64 = FILE_LEN / 8;
-/// As many touches within [`NEIGHBOURS`] cells are a copy: by chance this happens once in 10^7 messages.
+/// The number of touches within [`NEIGHBOURS`] cells that counts as a copy: by chance this happens once in 10^7 messages.
 const LAST_TOUCHES: usize = 8;
 const NEIGHBOURS: usize = 12;
 /// A run says seven symbols at most, with 42 cells. More than this number of different cells are a copy.
@@ -69,7 +69,7 @@ pub enum News {
 struct Current {
     symbol: Symbol,
     set: usize,
-    /// The reads of it that arrived.
+    /// The reads of the set that arrived.
     reads: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a machine can say, and the symbols it says it with.
+//! The messages of a machine without a network, and the symbols that carry them.
 //!
 //! ```text
 //! Started | Done(step) | Success      one symbol
@@ -155,7 +155,7 @@ impl Symbol {
     ];
 }
 
-/// What a machine says.
+/// A message of a machine without a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The agent runs and has found its task.

@@ -1,5 +1,5 @@
-//! What every workflow that touches a machine shares: connections to its BMC, the identity check, power, one-time boot,
-//! media slots, waits for a BMC, and limits per BMC.
+//! The services that every workflow which touches a machine shares: connections to its BMC, the identity check, power, one-time
+//! boot, media slots, waits for a BMC, and limits per BMC.
 //!
 //! ```text
 //!   a step of a workflow

@@ -75,7 +75,7 @@ pub struct PowerRequest {
 pub struct Reinserted {
     /// When the insert was sent.
     pub sent_at: Time,
-    /// The slot has shown them since. A slot may show them late.
+    /// Whether the slot has shown the media since. A slot may show them late.
     pub shown: bool,
 }
 
@@ -203,10 +203,10 @@ pub async fn force_off(
     Ok(StepReport::wait(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail)).with_output(json!(request)))
 }
 
-/// What is known of a host before it is shut down, without a read of its BMC.
+/// The state of a host that is known before it is shut down, without a read of its BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownHost {
-    /// Nothing: its BMC is read.
+    /// Nothing is known: the BMC of the host is read.
     Unknown,
     /// A power-on was sent so recently that an "off" may be stale. A message of the host does not change that: it is no proof
     /// that the next "off" is of now.
@@ -277,10 +277,7 @@ pub async fn shut_down(
                     return force_off(step, context, connected, system).await;
                 }
                 (request.graceful_at, request.graceful_answered) = (None, false);
-                let detail =
-                    format!("the BMC refuses a graceful shutdown for now; it is requested again ({error})");
-                let wait = wait_for_bmc(&waits::SHUTDOWN, grace + POWER_TIMEOUT, detail);
-                return Ok(StepReport::wait(wait).with_output(json!(request)));
+                return Err(from_redfish_change(step, &error).with_output(json!(request)));
             }
             // An earlier request may have been applied; a BMC that shows its power state late refuses the second one.
             Err(error) if again && !error.is_transient() => {}

@@ -1,4 +1,4 @@
-//! What a workflow needs for BMCs: the records of servers, connections, addresses, and the policies of its steps.
+//! The services that a workflow uses for BMCs: the records of servers, connections, addresses, and the policies of its steps.
 
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ impl BmcServices {
     }
 }
 
-/// What ends a step whose BMC could not be connected.
+/// Returns the error of a step whose BMC could not be connected.
 pub(super) fn not_connected(step: &StepName, serial: &Serial, why: ConnectError) -> StepError {
     match why {
         ConnectError::Record(_) => StepError::fail(failure(

@@ -1,5 +1,5 @@
-//! What the tests of every workflow over this crate share: one registered server, its stored sessions, and the services around
-//! it. Only tests use it; other crates name the feature `test-support` in their dev-dependencies.
+//! Tools for the tests of every workflow over this crate: one registered server, its stored sessions, and the services around it.
+//! Only tests use it; other crates name the feature `test-support` in their dev-dependencies.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -47,15 +47,15 @@ const USUAL_LIMIT: Duration = Duration::from_secs(3600);
 /// An update that a run has left to the BMC; a part of the record of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftUpdate {
-    /// The run that began it.
+    /// The run that began the update.
     pub run: RunId,
-    /// What is installed, in a few words.
+    /// The component, version and device, in a few words.
     pub what: String,
-    /// What is known of its task.
+    /// The handle of the update, with its task if one is known.
     pub handle: UpdateHandle,
-    /// Since when it runs.
+    /// The time since which the update runs.
     pub since: Time,
-    /// How long it may take, in seconds.
+    /// The time that the update may take, in seconds.
     #[serde(default)]
     pub limit_s: Option<u64>,
 }
@@ -81,12 +81,12 @@ impl LeftUpdate {
         Some(Self::deserialize(server.observed.as_ref()?.get("update")?))
     }
 
-    /// Which update it is, to follow "an update".
+    /// Names the update, to follow "an update".
     fn words(&self) -> String {
         format!(" of {}, which job {} left running since {}", self.what, self.run, self.since)
     }
 
-    /// How long it may take, when its BMC cannot be read.
+    /// The time that the update may take when its BMC cannot be read.
     fn limit(&self) -> Duration {
         self.limit_s.map_or(USUAL_LIMIT, Duration::from_secs)
     }
@@ -101,7 +101,7 @@ struct Looking {
     ended_reads: u32,
 }
 
-/// What the first look of a run at a machine showed.
+/// The result of the first read of a machine by a run.
 pub enum FirstLook {
     /// An update may run, or the BMC cannot be read and one may run: the step ends with this wait.
     Wait(Box<StepReport>),
@@ -111,9 +111,9 @@ pub enum FirstLook {
 
 /// A machine that is verified and on which no update runs.
 pub struct VerifiedMachine {
-    /// Its BMC.
+    /// The connection to the BMC of the machine.
     pub connected: ConnectedBmc,
-    /// What it shows.
+    /// The host and manager that the BMC shows.
     pub discovery: Discovery,
     events: Vec<NewEvent>,
     effects: Vec<Effect>,
@@ -202,8 +202,8 @@ async fn discovered(
     Ok((connected, discovery))
 }
 
-/// What an error says about an update that may run: a BMC that flashes may be silent, busy or without logins. Another certificate is no
-/// absence: only an operator registers it.
+/// Returns the state that an error shows of an update which may run: a BMC that flashes may be silent, busy or without logins.
+/// Another certificate is no absence: only an operator registers it.
 fn absence(why: &ConnectError) -> Option<UpdateState> {
     match why {
         ConnectError::Record(_) => None,

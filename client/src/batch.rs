@@ -101,10 +101,10 @@ pub(super) struct RetryBatch {
 pub(super) struct StopArgs {
     /// The first N jobs must succeed before the others start
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
-    canary: u32,
+    pub(super) canary: u32,
     /// After N failed jobs no further job starts until the batch is continued
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    stop_after: Option<u32>,
+    pub(super) stop_after: Option<u32>,
 }
 
 /// Arguments of `shoal batch list`.

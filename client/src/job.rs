@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::batch;
+use super::batch::{self, StopArgs};
 use super::connection::Client;
 use super::error::CliError;
+use super::exit::Exit;
 use super::filter::FilterArgs;
 use super::ids;
 use super::input;
@@ -121,6 +122,11 @@ pub(super) struct CreateJob {
     /// The time limit of a step in seconds, such as webhook.wait=7200; may be given more than once
     #[arg(long = "timeout", value_name = "STEP=SECONDS", value_parser = timeout)]
     timeouts: Vec<(String, u64)>,
+    /// How many jobs of many servers may run at the same time [default: no limit by the batch]
+    #[arg(long, value_name = "N")]
+    max_parallel: Option<u32>,
+    #[command(flatten)]
+    limits: StopArgs,
     /// A repetition with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -195,6 +201,17 @@ struct NewJob<'a> {
 struct NewBatch<'a> {
     rows: Vec<NewJob<'a>>,
     recipe: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_parallel: Option<u32>,
+    #[serde(skip_serializing_if = "is_zero")]
+    canary: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_after: Option<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Parses the time limit of a step.
@@ -341,6 +358,11 @@ impl CreateJob {
         let recipe = input::recipe(&self.recipe)?;
         let [server] = &*self.servers else { return self.batch(&recipe, client, output).await };
         self.filter.expect_none()?;
+        if self.max_parallel.is_some() || self.limits.canary > 0 || self.limits.stop_after.is_some() {
+            let message = "--max-parallel, --canary and --stop-after are of the jobs of many servers: give more than one --server, \
+                           or a filter";
+            return Err(CliError::Local { message: message.to_owned(), exit: Exit::Usage });
+        }
         let body = self.job(server, Some(&recipe));
         if self.dry_run {
             let headers = RepeatKey::of_preview(self.idempotency_key.as_deref())?;
@@ -385,7 +407,9 @@ impl CreateJob {
         }
         let rows = serials.iter().map(|serial| self.job(serial, None)).collect();
         let key = RepeatKey::many(self.idempotency_key.as_deref())?;
-        let response = key.post(client, &["batches"], &NewBatch { rows, recipe }, output).await?.body;
+        let StopArgs { canary, stop_after } = self.limits;
+        let new = NewBatch { rows, recipe, max_parallel: self.max_parallel, canary, stop_after };
+        let response = key.post(client, &["batches"], &new, output).await?.body;
         batch::created(&response, self.watch, client, output).await
     }
 

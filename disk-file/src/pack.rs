@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use ruzstd::encoding::{CompressionLevel, compress};
 use sha2::{Digest as _, Sha256};
 
-/// What was packed.
+/// The digest and the length of packed content.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Packed {
     /// The SHA-256 of the content, in hex.
@@ -44,7 +44,7 @@ pub fn pack(content: impl Read, sink: impl Write, progress: &mut dyn FnMut(u64))
 /// and a sink that takes everything.
 type Failed = std::cell::Cell<Option<io::Error>>;
 
-/// Whether there is an error.
+/// Whether a side has failed.
 fn has_failed(failed: &Failed) -> bool {
     let error = failed.take();
     let there = error.is_some();

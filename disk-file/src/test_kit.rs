@@ -1,4 +1,4 @@
-//! What the tests of this crate make: packed bytes, qcow2 images, golden files.
+//! Tools of the tests of this crate: packed bytes, qcow2 images, golden files.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -31,13 +31,13 @@ pub(crate) fn golden(name: &str, text: &str) {
 /// A cluster of an image.
 #[derive(Clone, Debug)]
 pub(crate) enum Cluster {
-    /// It is not stored.
+    /// The cluster is not stored.
     Nothing,
-    /// It is stored and has the zero flag.
+    /// The cluster is stored and has the zero flag.
     Zero,
-    /// It is stored; the rest of the cluster is the last byte again.
+    /// The cluster is stored; the rest of it is the last byte again.
     Stored(Vec<u8>),
-    /// It is packed.
+    /// The cluster is packed.
     Packed(Vec<u8>),
 }
 

@@ -37,7 +37,7 @@ pub struct StepCall {
     pub policy: StepPolicy,
 }
 
-/// What follows a command.
+/// The call or the end of the lease that follows a command.
 #[derive(Clone, Debug)]
 pub enum NextCall {
     /// The lease is kept, and this call is next.
@@ -48,7 +48,7 @@ pub enum NextCall {
     Lost,
 }
 
-/// What keeps the runs of a worker.
+/// The keeper of a worker's runs: the database, or a controller that is reached by messages.
 #[async_trait]
 pub trait Backend: Progress {
     /// Decides what follows a report and commits it. `record` is the record of the step with its last checkpoint.

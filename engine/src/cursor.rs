@@ -6,7 +6,7 @@ use model::{
     Phase, Position, Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, transition,
 };
 
-/// What a worker does next with a run.
+/// The next action of a worker for a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
     /// Run the step at this position.

@@ -56,13 +56,13 @@ pub(super) struct Decider {
     pub(super) ends: EndObserver,
 }
 
-/// What is called with the outcome of each run that has ended, and with the time since its creation.
+/// The function that is called with the outcome of each ended run and the time since its creation; set once.
 #[derive(Clone, Default)]
 pub(super) struct EndObserver(pub(super) Arc<OnceLock<ObserveEnd>>);
 /// A function that is called with the end of a run.
 type ObserveEnd = Box<dyn Fn(Outcome, Duration) + Send + Sync>;
 
-/// What a run needs next.
+/// The next call or change of a run.
 enum Move {
     /// A call of a step, whose intent is durable.
     Call(Box<StepCall>),
@@ -87,11 +87,11 @@ pub(super) enum CommitOutcome {
 impl Decider {
     /// Carries a run that was just claimed to its next call.
     pub(super) async fn begin(&self, claimed: Claimed) -> Result<NextCall, StoreError> {
-        self.settle(CommitOutcome::Conflict(Arc::new(claimed.snapshot)), true).await
+        self.after_commit(CommitOutcome::Conflict(Arc::new(claimed.snapshot)), true).await
     }
 
     /// Carries a run on to its next call, after a change whose outcome is `outcome`.
-    pub(super) async fn settle(
+    pub(super) async fn after_commit(
         &self,
         mut outcome: CommitOutcome,
         mut reentered: bool,
@@ -129,7 +129,7 @@ impl Decider {
         report: StepReport,
     ) -> Result<NextCall, StoreError> {
         let outcome = self.apply(call, &call.snapshot, record, report).await?;
-        self.settle(outcome, call.reentered).await
+        self.after_commit(outcome, call.reentered).await
     }
 
     /// Concludes a call of a worker elsewhere, from the snapshot of now. `call` has the signals that the step was called with.
@@ -141,12 +141,12 @@ impl Decider {
         report: StepReport,
     ) -> Result<NextCall, StoreError> {
         let outcome = self.apply(call, now, record, report).await?;
-        self.settle(outcome, call.reentered).await
+        self.after_commit(outcome, call.reentered).await
     }
 
     /// Carries a run on whose last call was concluded before. The worker may have received what followed.
     pub(super) async fn resume(&self, now: Arc<Snapshot>) -> Result<NextCall, StoreError> {
-        self.settle(CommitOutcome::Conflict(now), true).await
+        self.after_commit(CommitOutcome::Conflict(now), true).await
     }
 
     /// Decides what the run needs next: a call of a step, or a change, which is committed.

@@ -6,7 +6,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,7 +24,7 @@ use store::{Claimed, Created, Creation, Lanes, ReleasedServer, Store, StoreError
 
 /// The longest sleep between two reads of the database.
 const SWEEP: Duration = Duration::from_secs(15);
-/// Rounds of the dispatcher that are further apart than [`SWEEP`] and this: the process, or its machine, stood still between them.
+/// A sleep that lasts longer than it should by this: the process, or its machine, stood still.
 const STOOD_STILL: Duration = Duration::from_secs(30);
 /// The number of additional workers for cancelled runs, when all other workers are busy.
 const CANCEL_WORKERS: usize = 32;
@@ -63,8 +62,6 @@ struct Inner {
     queue_workers: OnceLock<Arc<dyn QueueWorkers>>,
     /// The number of rounds of the dispatcher in which the database could be used.
     rounds: watch::Sender<u64>,
-    /// When the last round began.
-    last_round: Mutex<Option<Duration>>,
 }
 
 impl Engine {
@@ -123,7 +120,6 @@ impl Engine {
                 pressure: PressureCache::default(),
                 queue_workers: OnceLock::new(),
                 rounds: watch::Sender::default(),
-                last_round: Mutex::default(),
             }),
         }
     }
@@ -172,7 +168,7 @@ impl Engine {
         Ok(unserved.collect())
     }
 
-    /// What the controller is short of, by the last reading.
+    /// Returns the shortage of the controller, by the last reading of the gauge; `None` without one.
     pub fn pressure(&self) -> Option<Pressure> {
         self.inner.pressure.now()
     }
@@ -284,7 +280,6 @@ impl Engine {
         let cancel_permits = Arc::new(Semaphore::new(CANCEL_WORKERS));
         let workers = TaskTracker::new();
         while !stop.is_cancelled() {
-            self.round_begins();
             let pause = match self.start_due(&permits, &cancel_permits, &workers, &stop).await {
                 Ok(pause) => {
                     self.inner.rounds.send_modify(|rounds| *rounds = rounds.wrapping_add(1));
@@ -295,28 +290,28 @@ impl Engine {
                     DATABASE_RETRY
                 }
             };
+            let since = self.clock().elapsed();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = self.inner.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
+            self.woke(since, pause);
         }
         workers.close();
         workers.wait().await;
     }
 
-    /// Records an outage when the process stood still since the last round: a stopped process or a suspended machine receives as little
-    /// as one that does not run.
-    pub(super) fn round_begins(&self) {
-        let elapsed = self.clock().elapsed();
-        let Some(last) = self.inner.last_round.lock().replace(elapsed) else { return };
-        let apart = elapsed.saturating_sub(last);
-        if apart >= SWEEP + STOOD_STILL {
+    /// Records an outage when the process stood still during a sleep of `pause` that began at `since`, as the clock counts: a stopped
+    /// process or a suspended machine receives as little as one that does not run.
+    pub(super) fn woke(&self, since: Duration, pause: Duration) {
+        let asleep = self.clock().elapsed().saturating_sub(since);
+        if asleep >= pause + STOOD_STILL {
             let now = self.clock().now();
-            self.decider().outage.record(now.minus(apart), now);
+            self.decider().outage.record(now.minus(asleep), now);
             tracing::warn!(
-                seconds = apart.as_secs(),
+                seconds = asleep.as_secs(),
                 "the controller stood still; deadlines that passed meanwhile are judged later"
             );
         }

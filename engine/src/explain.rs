@@ -50,16 +50,16 @@ pub struct Explanation {
     pub deadline: Option<Time>,
     /// When the engine reads the run again if nothing happens.
     pub next_check: Option<Time>,
-    /// What ends the state.
+    /// The event or action that ends the state, in words.
     pub ends_by: String,
-    /// What an operator can do.
+    /// The next action for an operator.
     pub next_action: String,
     /// The running step, when it may not be interrupted and a cancel has to wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uninterruptible: Option<StepName>,
 }
 
-/// What blocks a run from outside: restored data, a queue or a gate.
+/// The obstacles of a run from outside: restored data, a queue or a gate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Blockers {
     /// Why the server of the run is not released, if its data was restored.

@@ -22,7 +22,7 @@ pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// The time in which no controller instance ran before this one started, or in which this one stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// The last sign of life before it.
+    /// The last sign of life before the outage.
     from: Time,
     /// The start of this instance, or its first round.
     until: Time,
@@ -34,7 +34,7 @@ impl Outage {
         self.until.plus(self.until.since(self.from).min(REPORT_INTERVAL))
     }
 
-    /// What an operator reads about a deadline that passed and is not judged yet.
+    /// Describes for operators when a deadline that passed during the outage is judged, and why so late.
     fn describe(self, deadline: Time) -> String {
         format!(
             "the deadline {deadline} is judged at {}: no controller ran from {} to {}, so the message may be on its way again",

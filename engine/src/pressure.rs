@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Reads whether the controller is short of a resource.
 #[async_trait]
 pub trait PressureGauge: Send + Sync {
-    /// What the controller is short of now; `None` when it is short of nothing.
+    /// Returns the shortage of the controller; `None` when it is short of nothing.
     async fn read(&self) -> Option<Pressure>;
 }
 

@@ -51,7 +51,7 @@ pub enum RemoteError {
     Store(#[from] StoreError),
 }
 
-/// What follows a command of a worker elsewhere.
+/// The call or the end of the lease that follows a command of a worker elsewhere.
 #[derive(Clone, Debug)]
 pub enum RemoteNext {
     /// The lease is kept, and this call is next.

@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::workflow::{StepOutcome, StepReport, WaitRequest};
 use model::Failure;
 
-/// What ended a step before its goal, and the output that it leaves.
+/// The end of a step before its goal, and the output that it leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepError {
-    /// What ended the step.
+    /// The wait, retry or failure that ended the step.
     pub end: Box<StepEnd>,
     /// The output for the next call of the step; `None` keeps the output of the previous call.
     pub output: Option<Value>,

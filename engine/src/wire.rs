@@ -94,7 +94,7 @@ struct PolicyMessage {
 pub struct NotPortable {
     /// The step.
     pub step: StepName,
-    /// What is not portable.
+    /// The part that is not portable, in words.
     pub why: &'static str,
 }
 
@@ -233,7 +233,7 @@ struct EventMessage {
     data: Option<Value>,
 }
 
-/// What a worker elsewhere may store, beside the record of its step. The server is that of the run.
+/// The effects that a worker elsewhere may store beside the record of its step. The server is that of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum EffectMessage {

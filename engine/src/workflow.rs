@@ -50,13 +50,13 @@ pub trait Workflow: Send + Sync + 'static {
     }
     /// Every reason for which the steps wait.
     fn wait_reasons(&self) -> &'static [&'static WaitReason];
-    /// What the records of a run, and the reads of its media, tell an operator beyond the wait or failure of the run. Must be a
+    /// Returns facts for operators beyond the wait or failure of a run, from its records and the reads of its media. Must be a
     /// pure function. It is called for `explain`, and for the failure of a wait that passed its deadline.
     fn remark(&self, _snapshot: &Snapshot) -> Option<Remark> {
         None
     }
-    /// What must be recorded of a run that ends at `now` without its finish list: what it leaves to a machine, for the next run on
-    /// the server. Must be a pure function.
+    /// Returns the effects to record for a run that ends at `now` without its finish list: what it leaves to a machine, for the
+    /// next run on the server. Must be a pure function.
     fn left_behind(&self, _snapshot: &Snapshot, _now: Time) -> Vec<Effect> {
         Vec::new()
     }
@@ -67,7 +67,7 @@ pub trait Workflow: Send + Sync + 'static {
 pub struct Remark {
     /// The facts, as the end of a sentence.
     pub facts: String,
-    /// What an operator can do because of them; `None` keeps the action of the wait or failure.
+    /// The next action for an operator because of the facts; `None` keeps the action of the wait or failure.
     pub next_action: Option<String>,
 }
 
@@ -86,11 +86,11 @@ impl Remark {
 pub struct WaitReason {
     /// The name, unique within the workflow; stored with the wait.
     pub name: &'static str,
-    /// What the run waits for, as the end of the sentence "waiting for …".
+    /// The thing that the run waits for, as the end of the sentence "waiting for …".
     pub means: &'static str,
-    /// What ends the wait.
+    /// The event that ends the wait, in words.
     pub ends_by: &'static str,
-    /// What an operator can do when the wait takes too long.
+    /// The next action for an operator when the wait takes too long.
     pub next_action: &'static str,
 }
 
@@ -194,7 +194,7 @@ impl Default for StepPolicy {
     }
 }
 
-/// What a step concluded.
+/// The conclusion of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepOutcome {
     /// The goal of the step is reached.
@@ -250,7 +250,7 @@ pub struct WaitRequest {
     pub poll: Option<Duration>,
     /// When the wait ends at the latest. A wait that continues a former one keeps the deadline of that one.
     pub limit: WaitLimit,
-    /// What the step knows, in one sentence.
+    /// A sentence of the step about the wait, for operators.
     pub detail: String,
 }
 
@@ -266,14 +266,14 @@ pub struct PermitRequest {
     pub reason: &'static WaitReason,
     /// Further signals that end the wait.
     pub signals: Vec<&'static str>,
-    /// What the step knows, in one sentence.
+    /// A sentence of the step about the permit, for operators.
     pub detail: String,
 }
 
 /// Everything that a step returns; the engine commits it in one transaction under the epoch of the lease.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// What the step concluded.
+    /// The conclusion of the step.
     pub outcome: StepOutcome,
     /// The output for later steps; `None` keeps the output of the previous call.
     pub output: Option<Value>,

@@ -127,7 +127,7 @@ pub enum Restart {
 }
 
 impl Restart {
-    /// What is assumed of a component when nothing else is known.
+    /// Returns the restart that is assumed for a component when nothing else is known.
     pub const fn of(component: Component) -> Self {
         match component {
             Component::Bmc => Self::None,

@@ -1,4 +1,4 @@
-//! What a firmware file is for: vendor, model and component.
+//! The target of a firmware file: vendor, model and component.
 //!
 //! ```text
 //!   Vendor     "Dell Inc."           -> name of firmware/vendors.txt, or the text in lower case with `-` between its words
@@ -23,7 +23,7 @@ const MODEL_MAX: usize = 128;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{text:?} is no {what}: {rule}")]
 pub struct InvalidIdentity {
-    /// What the text should be.
+    /// The kind of name that the text should be.
     pub what: &'static str,
     /// The text, shortened.
     pub text: String,

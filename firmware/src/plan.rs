@@ -58,11 +58,11 @@ pub struct Installed {
     pub model: Option<Model>,
     /// The version, if the BMC shows it.
     pub version: Option<FirmwareVersion>,
-    /// Whether the BMC can update it; `None` when it does not say.
+    /// Whether the BMC can update the firmware; `None` when it does not say.
     pub updateable: Option<bool>,
 }
 
-/// What an operator permits.
+/// The permissions of an operator for a plan.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PlanOptions {
     /// Install also what is older than the installed version, or has no order to it.
@@ -122,7 +122,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What happens to a component.
+/// The decision about one component.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PlanDecision {
     /// The file is installed.
@@ -146,11 +146,11 @@ pub struct PlannedItem {
     pub now: Option<FirmwareVersion>,
     /// The version of the file of the set, if there is one for the component's model.
     pub then: Option<FirmwareVersion>,
-    /// What happens.
+    /// The decision about the component.
     pub decision: PlanDecision,
 }
 
-/// What an installation does, in its order.
+/// The decisions of an installation, in its order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Plan {
     /// The components.
@@ -166,7 +166,7 @@ impl Plan {
         })
     }
 
-    /// What must not be changed; an installation does not begin while there is any.
+    /// The components that must not be changed, with the reason; an installation does not begin while there is any.
     pub fn refusals(&self) -> impl Iterator<Item = (&PlannedItem, &Refusal)> {
         self.items.iter().filter_map(|item| match &item.decision {
             PlanDecision::Refuse(refusal) => Some((item, refusal)),

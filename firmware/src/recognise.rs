@@ -43,19 +43,19 @@ const STORED: [&str; 10] = [
 pub struct ShownFirmware {
     /// The path of the member; `None` when an earlier version of the program stored it.
     pub uri: Option<String>,
-    /// `Id`.
+    /// The `Id` of the member.
     pub id: String,
-    /// `Name`.
+    /// The `Name` of the member.
     pub name: Option<String>,
-    /// `Version`.
+    /// The `Version` of the member.
     pub version: Option<FirmwareVersion>,
-    /// `Updateable`.
+    /// The `Updateable` of the member.
     pub updateable: Option<bool>,
-    /// `Manufacturer`.
+    /// The `Manufacturer` of the member.
     pub manufacturer: Option<String>,
     /// Paths of the resources that run this firmware.
     pub related: Vec<String>,
-    /// Whether the BMC shows it as running.
+    /// Whether the BMC shows the firmware as running.
     pub active: bool,
 }
 
@@ -138,7 +138,7 @@ impl ServerFirmware {
 /// A recognised firmware with the path under which it is updated.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recognised {
-    /// What is installed.
+    /// The installed firmware.
     pub installed: Installed,
     /// The path of its member in the inventory, which an update may name as its target.
     pub uri: Option<String>,

@@ -131,7 +131,7 @@ impl VerifiedFirmware {
         }
     }
 
-    /// What the file is.
+    /// The description of the file: vendor, models, component, version, digest and size.
     pub fn file(&self) -> &FirmwareFile {
         &self.of
     }

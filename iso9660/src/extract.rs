@@ -31,7 +31,7 @@ use crate::source::ReadAt;
 /// The buffer size of a copy, in bytes.
 const BUFFER_SIZE: usize = 1 << 20;
 
-/// What is extracted.
+/// The limits and choices of an extraction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ExtractOptions {
@@ -55,7 +55,7 @@ impl ExtractOptions {
     }
 }
 
-/// What an extraction reports while it runs.
+/// An event that an extraction reports while it runs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ExtractEvent<'a> {
@@ -314,7 +314,7 @@ struct Output {
 struct Place<'a> {
     directory: BorrowedFd<'a>,
     name: Vec<u8>,
-    /// For errors.
+    /// The path of the entry, for errors.
     path: PathBuf,
 }
 

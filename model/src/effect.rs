@@ -21,7 +21,7 @@ pub struct NewJob {
     /// The source of the maintenance image.
     pub maintenance_iso_url: String,
     /// SHA-256 of the job's own report token.
-    pub webhook_token_hash: String,
+    pub report_token_hash: String,
 }
 
 /// The signal that requests the cancel of a run. Storing it marks the row of the run at once, also when a worker has its

@@ -102,7 +102,7 @@ pub struct ProvisionRecord {
     /// The source of the maintenance image.
     pub maintenance_iso_url: String,
     /// SHA-256 of the job's own report token.
-    pub webhook_token_hash: String,
+    pub report_token_hash: String,
 }
 
 #[cfg(test)]

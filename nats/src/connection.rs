@@ -18,12 +18,12 @@ use crate::session::{self, Driver, Session};
 /// Makes one connection after the other.
 pub(crate) struct Dialer {
     options: Options,
-    /// What each connection subscribes to.
+    /// The subjects that each connection subscribes to.
     subjects: Vec<String>,
     /// Attempts since the last connection that lasted.
     attempts: u32,
     since: Option<Instant>,
-    /// What the last log line said: whether there is a connection.
+    /// Whether the last log line said that there is a connection; `None` before the first one.
     said: Option<bool>,
 }
 

@@ -84,7 +84,7 @@ impl NatsCredentials {
     /// Reads credentials: the content of a `.creds` file, or one line with `USER:PASSWORD`, an NKEY seed or a token.
     ///
     /// # Errors
-    /// When the text is none of these.
+    /// When the text is in none of these forms.
     pub fn parse(text: &str) -> Result<Self, CredentialsError> {
         let text = text.trim();
         if text.is_empty() {

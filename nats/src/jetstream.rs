@@ -64,10 +64,10 @@ pub(crate) struct Acknowledgement {
     pub(crate) duplicate: bool,
 }
 
-/// What the stream has at a sequence.
+/// The message that the stream has at a sequence, if it has one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
-    /// It was deleted.
+    /// The message was deleted.
     Nothing,
     /// A message, with its id if it has one.
     Message(Option<String>),
@@ -105,7 +105,7 @@ struct StreamConfig {
     discard: &'static str,
     storage: &'static str,
     num_replicas: u8,
-    /// In nanoseconds.
+    /// The time in which the server recognises the id of a repeated message, in nanoseconds.
     duplicate_window: u128,
 }
 
@@ -136,7 +136,7 @@ pub(crate) async fn stream(session: &Session) -> Result<StreamState, JetStreamEr
     Ok(read::<StreamInfo>(&made)?.state)
 }
 
-/// What the stream has at a sequence. A message that is too long for this program to have sent it has no id.
+/// Reads the message that the stream has at a sequence. A message that is too long for this program to have sent it has no id.
 ///
 /// # Errors
 /// When the server does not respond, or refuses.
@@ -158,7 +158,7 @@ pub(crate) async fn stored(session: &Session, sequence: u64) -> Result<Stored, J
 /// Waits for the acknowledgement of a message.
 ///
 /// # Errors
-/// When there is none, or the server does not store the message.
+/// When there is no acknowledgement, or the server does not store the message.
 pub(crate) async fn acknowledged(message: Pending) -> Result<Acknowledgement, JetStreamError> {
     read(&message.response().await?)
 }

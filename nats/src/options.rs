@@ -1,4 +1,4 @@
-//! What a connection is made with: the server, the credentials, TLS, and times.
+//! The options of a connection: the server, the credentials, TLS, and times.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::address::ServerUrl;
 use crate::credentials::NatsCredentials;
 
-/// What a connection is made with.
+/// The options of a connection.
 #[derive(Clone)]
 pub struct Options {
     /// The server.
@@ -17,7 +17,7 @@ pub struct Options {
     pub tls: rustls::ClientConfig,
     /// The name of the connection in the lists of the server.
     pub name: String,
-    /// What happens while there is no connection, for the log line of a loss.
+    /// The behaviour of the program while there is no connection, for the log line of a loss.
     pub meanwhile: &'static str,
     /// Times.
     pub limits: Limits,

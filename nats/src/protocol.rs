@@ -1,4 +1,4 @@
-//! What a NATS server sends, read from its bytes with bounds.
+//! The messages of a NATS server, read from its bytes with bounds.
 //!
 //! ```text
 //!   INFO {json}\r\n                                                      before the login, and later at any time
@@ -46,7 +46,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// What a server says of itself.
+/// The properties of a server, from its `INFO`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ServerInfo {
@@ -77,9 +77,9 @@ pub(crate) struct Message {
     pub(crate) subject: String,
     /// The subscription.
     pub(crate) sid: u64,
-    /// The status in its headers: the server responds with one when there is no content.
+    /// The status in the headers of the message: the server responds with one when there is no content.
     pub(crate) status: Option<u16>,
-    /// `None`: it was dropped.
+    /// The content; `None` if it was dropped.
     pub(crate) content: Option<Vec<u8>>,
 }
 

@@ -37,7 +37,7 @@ use crate::{STREAM, wake};
 const PAGE: u32 = 64;
 /// The largest body of an event.
 const MAX_BODY: usize = 256 << 10;
-/// What the headers of a message may need of the largest message of the server.
+/// The bytes of the largest message of the server that are reserved for headers.
 const HEADERS: usize = 1024;
 /// The smallest body that a server must accept.
 const MIN_BODY: usize = 8 << 10;
@@ -56,11 +56,11 @@ pub struct LogError(pub String);
 /// An event as it is published.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Its number in the log.
+    /// The number of the event in the log.
     pub seq: i64,
-    /// Its subject.
+    /// The subject of the event.
     pub subject: String,
-    /// Its body.
+    /// The body of the event.
     pub body: Bytes,
 }
 
@@ -99,7 +99,7 @@ pub trait StreamObserver: Send + Sync {
     fn waiting(&self, events: u64);
 }
 
-/// What the publisher works with.
+/// The log, the metrics and the wake-ups that the publisher works with.
 pub struct Parts {
     /// The log.
     pub log: Arc<dyn EventLog>,

@@ -99,7 +99,7 @@ pub(crate) struct Session {
     delivered: watch::Receiver<u64>,
 }
 
-/// What moves the bytes of a connection.
+/// Moves the bytes of a connection.
 pub(crate) struct Driver {
     reader: Reader,
     writer: Writer,
@@ -112,7 +112,7 @@ pub(crate) struct Driver {
     unanswered: AtomicU32,
 }
 
-/// What a client says of itself.
+/// The properties of a client, for its `CONNECT`.
 #[derive(Serialize)]
 struct Connect<'a> {
     verbose: bool,
@@ -281,7 +281,7 @@ impl Session {
     /// Sends a message and waits for the response.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no service responds, no response arrives in time, it is too long, or the connection has ended.
     pub(crate) async fn request(&self, subject: &str, body: &[u8]) -> Response {
         self.begin(subject, &[], body).await?.response().await
     }
@@ -316,7 +316,7 @@ impl Pending {
     /// Waits for the response.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no service responds, no response arrives in time, it is too long, or the connection has ended.
     pub(crate) async fn response(mut self) -> Response {
         match tokio::time::timeout(self.limit, &mut self.response).await {
             Ok(Ok(response)) => response,

@@ -32,7 +32,7 @@ const MAX_PROGRAM: u64 = 512 << 20;
 /// The maximum length of a version.
 const MAX_VERSION: usize = 64;
 
-/// What is packaged, and where to.
+/// The files to package, and the directory, version and date of the packages.
 #[derive(Clone, Debug)]
 pub struct Order {
     /// The static program.
@@ -76,7 +76,7 @@ pub enum PackageError {
     Program {
         /// The program.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault of the program, in words.
         why: &'static str,
     },
     /// The program wrote no manual pages or completions.
@@ -84,7 +84,7 @@ pub enum PackageError {
     Pages {
         /// The program.
         path: PathBuf,
-        /// What went wrong.
+        /// The fault of the pages, in words.
         why: String,
     },
     /// The version has characters that file names or Debian do not allow.

@@ -22,7 +22,7 @@ pub(crate) const SHELLS: [(&str, &str, &str); 3] = [
 /// The maximum number of manual pages. A program has one for each command.
 const MAX_PAGES: usize = 2000;
 
-/// What a program writes about itself.
+/// The manual pages and completions that a program writes about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     /// The manual pages, by file name.

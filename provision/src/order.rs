@@ -243,12 +243,12 @@ impl Services {
             _ => recipe.erase_time(),
         };
         let seed = self.seed(id);
-        let token = JobTokens::new(&seed.token_seed).webhook_token(&id.to_string());
+        let token = JobTokens::new(&seed.token_seed).report_token(&id.to_string());
         let job = NewJob {
             server: order.server_serial.clone(),
             recipe: Arc::new(JobRecipe { json: recipe.raw.clone(), schema_id: recipe.schema_id.clone() }),
             maintenance_iso_url: maintenance_iso_url.clone(),
-            webhook_token_hash: token_hash(secrecy::ExposeSecret::expose_secret(&token)),
+            report_token_hash: token_hash(secrecy::ExposeSecret::expose_secret(&token)),
         };
         let request = RunRequest {
             labels: order.labels,

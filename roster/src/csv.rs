@@ -137,7 +137,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// What a writer writes is read again; and no text stops the reader.
+        /// Reads a written table again; and no text stops the reader.
         #[test]
         fn a_written_table_is_read_again(
             rows in proptest::collection::vec(proptest::collection::vec("[a-z\",;\t\r\n ]{0,4}[a-z]", 3), 1..6),

@@ -37,7 +37,7 @@ impl FromIterator<ReadRow> for DividedRows {
 }
 
 impl UnreadRows {
-    /// How many there are.
+    /// The number of unread rows.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -91,7 +91,7 @@ pub fn of_json(text: &str) -> Result<Vec<ReadRow>, String> {
     Ok(rows.into_iter().enumerate().map(row).collect())
 }
 
-/// What a column of a table is.
+/// The field or label that a column of a table gives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Column {
     Field(&'static str),

@@ -476,7 +476,7 @@ mod tokens {
     #[test]
     fn derived_tokens_never_change() {
         let tokens = JobTokens::new(&TokenSeeds::new(&master_key(1)).seed(JOB));
-        assert_eq!(text(&tokens.webhook_token(JOB)), "ijg3gavfpqfgqt6svlr6svdnhiqebn6k");
+        assert_eq!(text(&tokens.report_token(JOB)), "ijg3gavfpqfgqt6svlr6svdnhiqebn6k");
         assert_eq!(text(&tokens.pull_password(JOB)), "cfc7amct6plxmuufwqafdpzlqlajln4r");
         assert_eq!(
             text(&tokens.grant_token(JOB, "task sha256:00", "dual", 1)),
@@ -488,7 +488,7 @@ mod tokens {
     fn tokens_fit_into_the_path_of_a_media_url() {
         let tokens = JobTokens::new(&TokenSeeds::new(&master_key(1)).seed(JOB));
         for job in 0..200 {
-            let token = text(&tokens.webhook_token(&job.to_string()));
+            let token = text(&tokens.report_token(&job.to_string()));
             assert_eq!(token.len(), 32);
             assert!(token.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
         }
@@ -498,15 +498,15 @@ mod tokens {
     fn every_input_changes_the_token() {
         let tokens = JobTokens::new(&TokenSeeds::new(&master_key(1)).seed(JOB));
         let all = [
-            tokens.webhook_token(JOB),
-            tokens.webhook_token("another job"),
+            tokens.report_token(JOB),
+            tokens.report_token("another job"),
             tokens.pull_password(JOB),
             tokens.grant_token(JOB, "task a", "dual", 1),
             tokens.grant_token("another job", "task a", "dual", 1),
             tokens.grant_token(JOB, "task b", "dual", 1),
             tokens.grant_token(JOB, "task a", "single", 1),
             tokens.grant_token(JOB, "task a", "dual", 2),
-            JobTokens::new(&TokenSeeds::new(&master_key(2)).seed(JOB)).webhook_token(JOB),
+            JobTokens::new(&TokenSeeds::new(&master_key(2)).seed(JOB)).report_token(JOB),
         ];
         let distinct: std::collections::BTreeSet<String> = all.iter().map(text).collect();
         assert_eq!(distinct.len(), all.len());

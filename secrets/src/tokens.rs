@@ -101,7 +101,7 @@ impl JobTokens {
     }
 
     /// The report token, which the maintenance OS sends with the installation reports of this job.
-    pub fn webhook_token(&self, job_id: &str) -> SecretString {
+    pub fn report_token(&self, job_id: &str) -> SecretString {
         token(&self.webhook, &[job_id.as_bytes()])
     }
 

@@ -128,7 +128,7 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
     }
 }
 
-/// What the controller does, for people who ask the service manager.
+/// Describes what the controller does, for people who read it in the service manager.
 fn status(running: &RunningController) -> String {
     let address = running.https.unwrap_or(running.api);
     let shortage = running.engine.pressure();

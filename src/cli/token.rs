@@ -17,7 +17,7 @@ use client::live::{Source, WatchArgs};
 use client::output::{Format, Output, items, labels, text};
 use model::Time;
 
-/// What ends the refusal of a token of restored data.
+/// The command that ends the refusal of a token of restored data.
 const CONFIRMED: &str = "confirmed, because the data was restored: shoal token confirm";
 
 /// Commands for API tokens.

@@ -16,7 +16,7 @@ use client::input;
 use client::live::{Source, WatchArgs};
 use client::output::{Output, text};
 
-/// What ends the refusal of a user of restored data.
+/// The command that ends the refusal of a user of restored data.
 const CONFIRMED: &str = "confirmed, because the data was restored: shoal user confirm";
 
 /// Commands for users.

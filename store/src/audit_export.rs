@@ -53,7 +53,7 @@ pub enum AuditVerifyError {
     Unreadable {
         /// The number that the entry should have.
         seq: u64,
-        /// What is wrong.
+        /// The fault of the entry, in words.
         reason: String,
     },
     /// The file is not an export.

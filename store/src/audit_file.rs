@@ -30,7 +30,7 @@ pub fn record_in_file(database: &Path, entry: &NewAuditEntry) -> Result<(), Stor
 /// The audit log of a database file as of one moment, also while a controller uses the database.
 pub struct AuditFile {
     connection: Connection,
-    /// What the first entry follows.
+    /// The number and hash of the last pruned entry, which the first entry follows; the genesis if none was pruned.
     pub anchor: AuditHead,
     /// The newest entry.
     pub head: AuditHead,

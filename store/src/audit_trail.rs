@@ -54,7 +54,7 @@ impl AuditTrail {
         state.entry = entry.on(kind, name);
     }
 
-    /// What is done changes nothing, such as a dry run.
+    /// Marks a request that changes nothing, such as a dry run, so that no change records the entry.
     pub fn changes_nothing(&self) {
         self.0.lock().changes = false;
     }

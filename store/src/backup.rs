@@ -21,12 +21,12 @@ use model::Time;
 
 /// How often a step is repeated that another process prevents.
 const TRIES: u32 = 100;
-/// The pause between two of them.
+/// The pause between two tries of a step.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The maximum of problems that an error quotes.
 const PROBLEMS: usize = 3;
 
-/// What a copy of the database contains.
+/// The contents of a copy of the database: the time of its last event, and its numbers of servers and jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatabaseCopy {
     /// The time of the last event; `None` when nothing has happened yet.

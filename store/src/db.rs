@@ -40,7 +40,7 @@ pub struct Store {
     source: Source,
 }
 
-/// What carries out the reads.
+/// The reader pool or the in-place database that carries out the reads.
 #[derive(Clone)]
 enum Source {
     Threads(Readers),

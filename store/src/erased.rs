@@ -14,7 +14,7 @@ use super::error::StoreError;
 /// A result whose type the caller knows.
 pub(super) type Erased = Result<Box<dyn Any + Send>, StoreError>;
 
-/// What an operation does with its connection.
+/// The function that an operation runs on its connection.
 pub(super) type Operation = Box<dyn FnOnce(&Connection) -> Erased + Send>;
 
 /// An operation under way.

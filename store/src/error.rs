@@ -1,4 +1,4 @@
-//! What can go wrong in the store.
+//! The errors of the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub enum StoreError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What SQLite found.
+        /// The damage that SQLite found, in words.
         detail: String,
     },
     /// SQLite returned an error.
@@ -44,7 +44,7 @@ pub enum StoreError {
         operation: &'static str,
         /// The column.
         column: &'static str,
-        /// What is wrong with it.
+        /// The fault of the content, in words.
         detail: String,
     },
     /// The operation panicked; it wrote nothing.

@@ -22,7 +22,7 @@ use model::{Event, EventLevel, RunId, Serial, Time};
 pub(super) const PART: i64 = 100_000;
 const OPERATION: &str = "search the event log";
 
-/// What a search wants. An empty one wants every event.
+/// The filter of a search in the event log. An empty one selects every event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventSearch {
     /// Only events of this run.

@@ -24,7 +24,7 @@ pub(super) const UNRESOLVED: Duration = Duration::from_secs(24 * 3600);
 /// A run that has not ended.
 pub(super) const OPEN: &str = "runs.phase <> 'ended'";
 
-/// What the condition of a run depends on besides the database.
+/// The time and the pressure on which the condition of a run depends besides the database.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Present {
     /// The present time.

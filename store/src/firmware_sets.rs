@@ -41,7 +41,7 @@ pub struct StoredFirmwareFile {
     pub digest: String,
     /// The manifest.
     pub manifest: String,
-    /// What the file is for, as component, vendor and model in lower case.
+    /// The targets of the file, each as component, vendor and model in lower case.
     pub models: Vec<[String; 3]>,
 }
 

@@ -30,7 +30,7 @@ use model::{RunId, Snapshot};
 /// How the state of an ended run begins.
 const ENDED: &str = "ended/";
 
-/// What a hook decides about an operation before it runs.
+/// The decision of a hook about an operation before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookDecision {
     /// The operation is carried out.

@@ -34,8 +34,8 @@ pub enum JobListOrder {
     /// The newest first.
     #[default]
     Newest,
-    /// What needs a person first: held and restored jobs, failures of the last day that no newer job of the server replaced,
-    /// then jobs that have not ended, then the rest; the newest first in each.
+    /// Jobs that need a person come first: held and restored jobs, failures of the last day that no newer job of the server
+    /// replaced, then jobs that have not ended, then the rest; the newest first in each.
     Attention,
 }
 
@@ -111,7 +111,7 @@ pub struct Newest {
 pub struct JobIds {
     /// The ids, the newest first, at most the limit of the filter.
     pub ids: Vec<RunId>,
-    /// The number of all of them.
+    /// The number of all jobs of the filter.
     pub count: u64,
     /// The number of jobs that satisfy the filter and are left out because a newer installation of their server exists.
     pub superseded: u64,

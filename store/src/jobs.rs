@@ -20,7 +20,7 @@ pub(super) const JOB: &str = "runs.batch, run_inputs.labels, run_inputs.retry_of
       AND (phase = 'stuck' OR stage = 'finish' AND phase = 'failed')) AS cleanup_remaining, \
      jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
      open_text(jobs.maintenance_iso_url, 'jobs/' || jobs.id || '/maintenance_iso_url') AS maintenance_iso_url, \
-     jobs.webhook_token_hash";
+     jobs.report_token_hash";
 /// The location of an image that was sealed with another master key.
 const UNOPENED: &str = "(sealed with another master key)";
 /// The tables of [`JOB`].
@@ -137,7 +137,7 @@ impl Store {
                 OPERATION,
                 &format!(
                     "SELECT {RUN}, {JOB} FROM {TABLES}
-                     WHERE jobs.server_serial = ?1 AND jobs.webhook_token_hash = ?2"
+                     WHERE jobs.server_serial = ?1 AND jobs.report_token_hash = ?2"
                 ),
                 params![server.as_str(), token_hash],
                 job,
@@ -189,23 +189,43 @@ impl Store {
     }
 }
 
+/// The numbers of jobs and batches that continue only when an operator acts, or should have ended.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct NeedsOperator {
+    /// Jobs that have not ended although their deadline has passed. A held job has no deadline.
+    pub overdue_jobs: u64,
+    /// Jobs that are held until an operator resumes or cancels them.
+    pub held_jobs: u64,
+    /// Batches that start no further job until an operator continues them.
+    pub stopped_batches: u64,
+}
+
 impl Store {
-    /// The number of jobs that have not ended although their deadline has passed.
+    /// The numbers of jobs and batches that need an operator.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn overdue_jobs(&self, now: Time) -> Result<u64, StoreError> {
-        const OPERATION: &str = "count overdue jobs";
-        let count = self.read(OPERATION, move |connection| {
+    pub async fn needs_operator(&self, now: Time) -> Result<NeedsOperator, StoreError> {
+        const OPERATION: &str = "count what needs an operator";
+        let counted = self.read(OPERATION, move |connection| {
             first(
                 connection,
                 OPERATION,
-                "SELECT count(*) AS jobs FROM runs WHERE parent IS NULL AND phase <> 'ended' AND deadline_at < ?1",
+                "SELECT count(*) FILTER (WHERE hold IS NULL AND deadline_at < ?1) AS overdue,
+                     count(*) FILTER (WHERE hold IS NOT NULL) AS held,
+                     (SELECT count(*) FROM batches WHERE gate = 'stopped') AS stopped
+                 FROM runs WHERE parent IS NULL AND phase <> 'ended'",
                 params![now.to_string()],
-                |columns| columns.get::<i64>("jobs"),
+                |columns| {
+                    Ok(NeedsOperator {
+                        overdue_jobs: columns.count("overdue")?,
+                        held_jobs: columns.count("held")?,
+                        stopped_batches: columns.count("stopped")?,
+                    })
+                },
             )
         });
-        Ok(count.await?.and_then(|jobs| u64::try_from(jobs).ok()).unwrap_or(0))
+        Ok(counted.await?.unwrap_or_default())
     }
 }
 
@@ -285,7 +305,7 @@ fn provision(columns: &Columns<'_>) -> Result<Option<ProvisionRecord>, StoreErro
         task_iso_path: columns.get("task_iso_path")?,
         // A job stays visible after the master key was lost.
         maintenance_iso_url: columns.text_opt("maintenance_iso_url")?.unwrap_or(UNOPENED).to_owned(),
-        webhook_token_hash: columns.get("webhook_token_hash")?,
+        report_token_hash: columns.get("report_token_hash")?,
     }))
 }
 
@@ -296,7 +316,7 @@ pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time
         connection,
         OPERATION,
         "INSERT INTO jobs (id, server_serial, status, recipe_json, created_at, updated_at, maintenance_iso_url,
-                           recipe_schema_id, webhook_token_hash)
+                           recipe_schema_id, report_token_hash)
          VALUES (?1, ?2, 'queued', seal_text(?3, 'jobs/' || ?1 || '/recipe_json'), ?4, ?4,
                  seal_text(?5, 'jobs/' || ?1 || '/maintenance_iso_url'), ?6, ?7)",
         params![
@@ -306,7 +326,7 @@ pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time
             now.to_string(),
             job.maintenance_iso_url,
             job.recipe.schema_id,
-            job.webhook_token_hash
+            job.report_token_hash
         ],
     )
     .map(drop)

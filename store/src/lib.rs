@@ -102,7 +102,7 @@ pub use in_place::{HookDecision, Memory, StoreHooks};
 pub use invariants::Violation;
 pub use job_cache::{CacheTicket, CachedJob};
 pub use job_list::{JobCursor, JobFilter, JobIds, JobListOrder, JobPage, Newest};
-pub use jobs::{JobCount, JobDetail};
+pub use jobs::{JobCount, JobDetail, NeedsOperator};
 pub use log::{JobFields, job_span, step_span};
 pub use media_list::{MediaFilter, MediaPage, MediaRow};
 pub use migrate::MigrateError;

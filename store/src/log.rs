@@ -1,4 +1,4 @@
-//! What the engine writes to the log about a run.
+//! The fields of every log line about a run, and the one line of its failure.
 //!
 //! Every log line that belongs to a run carries `job_id`, `server_serial`, `workflow`, `worker_id` and `epoch`, and below a step also
 //! `step`: they are fields of two spans, and every event inside a span carries the span's fields. The spans have the level
@@ -25,7 +25,7 @@ pub struct JobFields<'a, Id> {
     pub server_serial: &'a str,
     /// The name of the workflow.
     pub workflow: &'a str,
-    /// What acts on the run.
+    /// The owner of the lease, or the controller instance that acts on a parked run.
     pub worker_id: &'a str,
     /// The epoch of the last claim.
     pub epoch: i64,

@@ -73,11 +73,11 @@ pub struct OpenGroup {
     pub step: String,
     /// The reason of the wait; empty without one.
     pub reason: String,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Since when the oldest is in its state.
+    /// The time since which the oldest job is in its state.
     pub since: Time,
-    /// The next time at which one of them fails or its wait ends.
+    /// The next time at which one of the jobs fails or its wait ends.
     pub next_deadline: Time,
 }
 
@@ -88,17 +88,17 @@ pub struct FailureGroup {
     pub class: String,
     /// The step that failed.
     pub step: String,
-    /// What happened to the newest of them.
+    /// The summary of the newest failure.
     pub summary: String,
-    /// What to do.
+    /// The next action for an operator.
     pub next_action: String,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// The newest of them.
+    /// The id of the newest job.
     pub newest: RunId,
-    /// When the newest failed.
+    /// The time at which the newest job failed.
     pub newest_at: Time,
-    /// The servers of the newest of them.
+    /// The servers of the newest jobs.
     pub servers: Vec<Serial>,
 }
 
@@ -109,11 +109,11 @@ pub struct HoldGroup {
     pub class: String,
     /// Why the oldest is held.
     pub detail: String,
-    /// How many are held with the same words.
+    /// The number of jobs that are held with the same words.
     pub alike: u64,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Since when the oldest is held.
+    /// The time since which the oldest job is held.
     pub since: Time,
 }
 
@@ -122,11 +122,11 @@ pub struct HoldGroup {
 pub struct BlockedGroup {
     /// The closed gate (`drain`, `maintenance`, `batch-stopped`, `batch-canary`, `pressure`), `lock`, `limit` or `place`: a worker.
     pub blocker: String,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Since when the oldest is queued.
+    /// The time since which the oldest job is queued.
     pub since: Time,
-    /// The next time at which one of them fails.
+    /// The next time at which one of the jobs fails.
     pub next_deadline: Time,
 }
 
@@ -135,11 +135,11 @@ pub struct BlockedGroup {
 pub struct StoppedBatch {
     /// The batch.
     pub id: BatchId,
-    /// Since when.
+    /// The time since which the batch is stopped.
     pub since: Time,
     /// The number of failures that were counted.
     pub failures: u32,
-    /// The number of its jobs that have not begun.
+    /// The number of jobs of the batch that have not begun.
     pub queued: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct EndedGroup {
     pub hour: Time,
     /// The outcome.
     pub outcome: Outcome,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
 }
 
@@ -164,18 +164,18 @@ pub struct RackGroup {
     /// The worst state of its open jobs, in the order `held`, `waiting`, `working`, `queued`; without one the outcome of the newest
     /// installation; empty for a server without that.
     pub state: String,
-    /// How many.
+    /// The number of servers.
     pub servers: u64,
 }
 
 /// Servers on which a job could not clean up: those of the filter `state:pending-cleanup`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CleanupGroup {
-    /// How many.
+    /// The number of servers.
     pub servers: u64,
-    /// Some of them by name.
+    /// The serial numbers of some of the servers.
     pub named: Vec<Serial>,
-    /// When the oldest of their jobs that are stored ended.
+    /// The time at which the oldest of their stored jobs ended.
     pub since: Option<Time>,
 }
 

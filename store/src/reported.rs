@@ -1,4 +1,4 @@
-//! What a machine reported of itself: the end of its maintenance OS's log, and what it is made of.
+//! The parts of a final report about the machine itself: the end of the log of its maintenance OS, and its hardware.
 //!
 //! Both come with a final report and are written in its transaction. They are read only when a client asks for them, so no list
 //! and no step of the engine pays for their size.
@@ -19,7 +19,7 @@ pub struct InstallLog {
     pub text: String,
 }
 
-/// What a machine reported that it is made of.
+/// The hardware of a machine, as its report describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerInventory {
     /// When the report arrived.

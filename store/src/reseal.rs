@@ -29,7 +29,7 @@ pub struct ResealCursor {
     row: i64,
 }
 
-/// What one transaction of a pass did.
+/// The result of one transaction of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResealBatch {
     /// The texts that were sealed again.

@@ -138,7 +138,7 @@ impl Store {
             .await
     }
 
-    /// Those of the runs that have not ended.
+    /// Returns the ids of those runs that have not ended.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
@@ -237,9 +237,10 @@ fn restore(connection: &Connection, reason: &str, now: Time) -> Result<usize, St
     )?;
     // The original may use these sessions. A copy must not close them.
     execute(connection, OPERATION, "DELETE FROM bmc_sessions", &[])?;
-    // What was taken away after the data was written is in it as if it were valid: logouts, and users and tokens.
+    // The copy still accepts logins that were revoked after it was made, so sessions are deleted, and users and API tokens are
+    // refused until they are confirmed.
     execute(connection, OPERATION, "DELETE FROM web_sessions", &[])?;
-    // The worker of a token has the controller of the original. An administrator makes others.
+    // Workers with these tokens connect to the original controller; an administrator makes others.
     execute(connection, OPERATION, "DELETE FROM worker_tokens", &[])?;
     let logins = refuse_all(connection, OPERATION)?;
     execute(connection, OPERATION, "DELETE FROM settings WHERE key = ?1", &[&BACKUPS])?;

@@ -39,7 +39,7 @@ pub trait TextSeal: Send + Sync {
     fn in_force(&self) -> String;
 }
 
-/// What a text is sealed for. Texts of different purposes are sealed with different keys.
+/// The purpose of a sealed text. Texts of different purposes are sealed with different keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealPurpose {
     /// A credential: the password of a BMC, the secret of a webhook.

@@ -54,7 +54,7 @@ impl ServerFilter {
     }
 }
 
-/// What the order of a run takes from the record of its server.
+/// The parts of a server's record that the order of a run uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerResources {
     /// The label `site` of the server.

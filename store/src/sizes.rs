@@ -12,7 +12,7 @@ const OPERATION: &str = "read the sizes of the tables";
 pub struct DatabaseSize {
     /// The bytes of the database file, without its log.
     pub bytes: u64,
-    /// The bytes in it that are free.
+    /// The free bytes in the database file.
     pub free_bytes: u64,
     /// The tables by name with their numbers of rows.
     pub tables: Vec<(String, u64)>,

@@ -21,7 +21,7 @@ const COLUMNS: &str = "id, name, role, labels, registry, created_by, created_at,
 /// A row of `api_tokens` without the hash. The token itself is never stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredToken {
-    /// Its id.
+    /// The id of the token.
     pub id: String,
     /// The name that the operator gave the token.
     pub name: String,

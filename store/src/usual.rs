@@ -22,7 +22,7 @@ const ENOUGH: usize = 3;
 pub struct UsualDuration {
     /// The median.
     pub median: Duration,
-    /// The number of runs it is derived from.
+    /// The number of runs from which the median is derived.
     pub runs: usize,
 }
 

@@ -16,7 +16,7 @@ const COLUMNS: &str =
 /// A row of `web_sessions` without the hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredWebSession {
-    /// Its id, which is no secret.
+    /// The id of the session, which is no secret.
     pub id: String,
     /// The user or the API token that logged in.
     pub name: String,
@@ -36,7 +36,7 @@ pub struct StoredWebSession {
     pub expires_at: Time,
 }
 
-/// What ends with a new session.
+/// The sessions that end with a new one.
 #[derive(Clone, Debug)]
 pub struct WebSessionLimits {
     /// Sessions that were last used before this time have expired.

@@ -22,7 +22,7 @@ const EVENT: &str = "events.seq, events.time, events.run, events.server, events.
      events.attempt, events.actor, events.message, events.data, run_inputs.labels, runs.workflow \
      FROM events LEFT JOIN run_inputs ON run_inputs.run = events.run LEFT JOIN runs ON runs.id = events.run";
 
-/// What a webhook has yet to deliver.
+/// The counts of what a webhook has yet to deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WebhookCounts {
     /// Events after the cursor.
@@ -159,7 +159,7 @@ impl Store {
         .await
     }
 
-    /// What a webhook has yet to deliver, as counts.
+    /// Counts the events, retry streams and dead letters of a webhook that it has yet to deliver.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.

@@ -20,7 +20,7 @@ const COLUMNS: &str = "id, name, queues, created_by, created_at, expires_at, las
 /// A row of `worker_tokens` without the hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredWorkerToken {
-    /// Its id.
+    /// The id of the token.
     pub id: String,
     /// The name, which leases and logs show.
     pub name: String,

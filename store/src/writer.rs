@@ -93,7 +93,7 @@ pub(super) struct Writer {
     cache: Arc<JobCache>,
 }
 
-/// What carries out the transactions.
+/// The writer thread or the in-place database that carries out the transactions.
 #[derive(Clone)]
 enum Backend {
     Thread(mpsc::Sender<Job>),

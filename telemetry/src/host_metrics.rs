@@ -27,6 +27,8 @@ struct Queue {
 #[derive(Default)]
 pub(super) struct HostMetrics {
     overdue: Gauge,
+    held: Gauge,
+    stopped_batches: Gauge,
     active: Gauge,
     unanswered: Family<Operation, Counter>,
     overloads: Family<Limit, Counter>,
@@ -49,6 +51,10 @@ pub(super) struct HostMetrics {
 pub struct HostGauges {
     /// Jobs that have not ended although their deadline has passed.
     pub overdue_jobs: u64,
+    /// Jobs that are held.
+    pub held_jobs: u64,
+    /// Batches that start no further job.
+    pub stopped_batches: u64,
     /// Runs that a worker executes.
     pub active_runs: usize,
     /// Free bytes of the data disk.
@@ -72,8 +78,12 @@ pub struct HostGauges {
 impl HostMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         let (bytes, seconds) = (Unit::Bytes, Unit::Seconds);
-        let overdue = "Jobs that have not ended although their deadline has passed";
+        let overdue = "Jobs that have not ended although their deadline has passed; a held job has none";
         registry.register("job_overdue", overdue, self.overdue.clone());
+        let held = "Jobs that are held until an operator resumes or cancels them";
+        registry.register("job_held", held, self.held.clone());
+        let stopped = "Batches that start no further job until an operator continues them";
+        registry.register("batch_stopped", stopped, self.stopped_batches.clone());
         registry.register("run_active", "Runs that a worker executes now", self.active.clone());
         let unanswered = "HTTP requests to BMCs without a response";
         registry.register("redfish_unanswered", unanswered, self.unanswered.clone());
@@ -140,6 +150,8 @@ impl HostMetrics {
     pub(super) fn set(&self, now: &HostGauges) {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.overdue.set(number(now.overdue_jobs));
+        self.held.set(number(now.held_jobs));
+        self.stopped_batches.set(number(now.stopped_batches));
         self.active.set(number(now.active_runs as u64));
         self.free.set(number(now.free_bytes));
         self.size.set(number(now.size_bytes));

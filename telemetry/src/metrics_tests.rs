@@ -31,7 +31,7 @@ fn touched() -> Metrics {
         quotas: vec![("os/**".to_owned(), 9, 4)],
         ..RegistryGauges::default()
     });
-    metrics.set_host(&HostGauges { overdue_jobs: 2, ..HostGauges::default() });
+    metrics.set_host(&HostGauges { overdue_jobs: 2, held_jobs: 3, ..HostGauges::default() });
     metrics.set_queues_without_worker([("facility-a".to_owned(), 1), ("facility-b".to_owned(), 7)]);
     metrics.set_queues_without_worker([("facility-b".to_owned(), 9)]);
     metrics
@@ -95,6 +95,7 @@ fn the_documented_metric_names_are_scraped() {
         "http_overload_total{limit=\"share\"} 1",
         "redfish_unanswered_total{op=\"insert\"} 1",
         "job_overdue 2",
+        "job_held 3",
         "log_lines_dropped_total 7",
         "registry_pushes_total{kind=\"blob\"} 1",
         "registry_deletes_total{kind=\"tag\"} 1",

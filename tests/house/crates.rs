@@ -94,6 +94,25 @@ fn workflows_never_use_each_other_and_only_the_program_uses_the_laboratory() {
     }
 }
 
+/// The most lines of a crate, without comments and tests: it is read in a day, and the compiler works on several at a time.
+const MOST_LINES: usize = 15_000;
+
+#[test]
+fn no_crate_is_larger_than_one_room() {
+    let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+    for file in tracked(&["rs"]) {
+        let relative = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        if let Some((folder, _)) = format!("/{relative}").split_once("/src/") {
+            *lines.entry(folder.to_owned()).or_default() += product_code(&file).lines().count();
+        }
+    }
+    assert!(lines.len() > 30, "only {} crates were found", lines.len());
+    let largest = lines.iter().max_by_key(|(_, lines)| **lines).unwrap();
+    assert!(*largest.1 > MOST_LINES / 2, "the lines are not counted: {largest:?}");
+    let too_large: Vec<_> = lines.iter().filter(|(_, lines)| **lines > MOST_LINES).collect();
+    assert!(too_large.is_empty(), "cut a room out of {too_large:?}");
+}
+
 /// What a manifest depends on outside its tests, under the names of the packages.
 fn linked_packages(manifest: &str, renamed: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();

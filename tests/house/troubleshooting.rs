@@ -17,6 +17,17 @@ fn known() -> BTreeSet<String> {
         let names = text.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
         all.extend(names.map(|name| format!("wait {name}")));
     }
+    let alerts = read(&root().join("telemetry/observability/alerts.yml"));
+    let alerts = alerts.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: "));
+    all.extend(alerts.map(|name| format!("alert {name}")));
+    let events = read(&root().join("docs/events.md"));
+    let events = events.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    all.extend(events.map(|name| format!("event {name}")));
+    let holds = read(&root().join("model/src/names.rs"));
+    let holds = holds.split("impl HoldClass {").nth(1).unwrap().split("\n}\n").next().unwrap();
+    all.extend(
+        holds.split("Self::new(\"").skip(1).map(|rest| format!("hold {}", rest.split('"').next().unwrap())),
+    );
     for file in tracked(&["rs"]) {
         let code = product_code(&file);
         for (kind, opening) in [("failure", "FailureClass::new(\""), ("check", "Finding::new(\"")] {
@@ -59,12 +70,13 @@ fn every_symptom_is_tied_to_something_that_the_program_shows() {
 }
 
 #[test]
-fn every_wait_and_failure_class_has_a_symptom() {
+fn every_wait_failure_and_hold_has_a_symptom() {
     let page = read(&root().join("docs/troubleshooting.md"));
     let lines = page.lines().filter(|line| line.starts_with("Shows as:"));
     let named: BTreeSet<String> = lines.flat_map(named).collect();
     let known = known();
-    let seen = known.iter().filter(|name| name.starts_with("wait ") || name.starts_with("failure "));
+    let seen =
+        known.iter().filter(|name| ["wait ", "failure ", "hold "].iter().any(|kind| name.starts_with(kind)));
     let missing: Vec<&String> = seen.filter(|name| !named.contains(*name)).collect();
     assert!(missing.is_empty(), "docs/troubleshooting.md says nothing of {missing:?}");
 }
@@ -72,7 +84,9 @@ fn every_wait_and_failure_class_has_a_symptom() {
 #[test]
 fn a_name_that_the_program_does_not_have_is_noticed() {
     let known = known();
-    for name in named("Shows as: wait `mount`, failure `media`, error `busy`, check `port`") {
+    for name in named(
+        "Shows as: wait `mount`, failure `media`, error `busy`, check `port`, hold `operator`, alert `ShoalDown`, event `job.created`",
+    ) {
         assert!(known.contains(&name), "{name}");
     }
     for name in ["wait monut", "failure mediums", "error bussy", "check ports"] {

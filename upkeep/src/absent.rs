@@ -38,7 +38,7 @@ pub(super) fn away_limit(update: Duration) -> Duration {
 #[serde(default)]
 pub(super) struct Absent {
     since: Option<Time>,
-    /// When a hold for a certificate began; the time of a hold does not count.
+    /// Whether the run was held for a certificate during this absence; the time of a hold does not count.
     held: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Absence {
 }
 
 impl Absence {
-    /// What an error of a read means.
+    /// Returns the absence that a failed read of the BMC shows. A stored record that cannot be used fails the step.
     pub(super) fn of(step: &StepName, look: Look) -> Result<Self, StepError> {
         Ok(match look {
             Look::Silent(why) => Self::Away(why),
@@ -76,7 +76,7 @@ impl Absence {
         }
     }
 
-    /// What a polled state means, if it is an absence.
+    /// Returns the absence that a polled state of an update shows, if it is one.
     pub(super) fn of_state(state: &UpdateState) -> Option<Self> {
         match state {
             UpdateState::Away { why } => Some(Self::Away(why.clone())),

@@ -81,7 +81,7 @@ impl ApplyBios {
         RestartWindow { restart: self.restart, from: self.restart_from, until: self.restart_until }
     }
 
-    /// What the run does, in one sentence.
+    /// Describes the order in one sentence for operators: what is set, and when the host may be restarted.
     pub(super) fn sentence(&self) -> String {
         let attributes = match self.attributes.len() {
             0 => None,

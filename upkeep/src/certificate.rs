@@ -18,7 +18,7 @@ const UNKNOWN: &str = "…";
 /// A certificate that is not accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShownCertificate {
-    /// Its fingerprint, if it is known.
+    /// The fingerprint of the certificate, if it is known.
     pub(super) fingerprint: Option<String>,
     /// Why it is not trusted, in the words of the TLS library; `None` for one that is not the pinned one.
     pub(super) why: Option<String>,

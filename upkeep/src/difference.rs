@@ -1,4 +1,4 @@
-//! What changed between two out-of-band inventories, in sentences. Pure.
+//! The differences between two out-of-band inventories, in sentences. Pure.
 //!
 //! ```text
 //!   entries are matched by id     only before -> "gone"     only now -> "new"     both, unequal -> the members that differ
@@ -29,7 +29,7 @@ const PARTS: [(&str, &str); 6] = [
     ("firmware", "firmware"),
 ];
 
-/// What changed from one inventory to the next; empty when nothing did.
+/// Describes the differences between two out-of-band inventories in sentences; empty if no compared part differs.
 pub fn between(before: &Hardware, now: &Hardware) -> Vec<String> {
     let (before_json, now_json) = (object(before), object(now));
     let mut changes = Vec::new();

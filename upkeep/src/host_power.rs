@@ -73,9 +73,9 @@ pub(super) async fn shut_down(
 
 /// The steps of a run that request power.
 pub(super) struct PowerSteps<'a> {
-    /// Those that end with a host that is off.
+    /// The steps that end with a host that is off.
     pub(super) off: &'a [&'a StepName],
-    /// Those that end with a host that is on.
+    /// The steps that end with a host that is on.
     pub(super) on: &'a [&'a StepName],
 }
 

@@ -1,4 +1,4 @@
-//! What the first step of a run found, and the connection of every later step to the BMC that it verified.
+//! The output of the identity check of a run, and the connection of every later step to the BMC that it verified.
 
 use redfish::{Discovery, PowerState};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use bmc::{ConnectedBmc, failure, output_of};
 use engine::{StepContext, StepError};
 use model::StepName;
 
-/// What the identity check found; the output of the first step.
+/// The output of the step that checks the identity of the server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Identified {
     /// The address of the BMC that was checked.

@@ -58,7 +58,7 @@ impl InstallFirmware {
         RestartWindow { restart: self.restart, from: self.restart_from, until: self.restart_until }
     }
 
-    /// What the run does, in one sentence.
+    /// Describes the order in one sentence for operators: the firmware set, and when the host may be restarted.
     pub(super) fn sentence(&self) -> String {
         let set = match &self.firmware_set {
             Some(set) => format!("the firmware set {set}"),

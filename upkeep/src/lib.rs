@@ -98,7 +98,7 @@ pub trait HardwareLookup: Send + Sync {
     async fn hardware(&self, serial: &Serial) -> Result<Option<Value>, Unavailable>;
 }
 
-/// What the steps use.
+/// Everything that the steps of the upkeep workflows use.
 pub struct UpkeepServices {
     /// The services that every workflow shares.
     pub bmc: Arc<BmcServices>,

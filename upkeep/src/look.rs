@@ -1,21 +1,21 @@
-//! What a look at a BMC showed that may restart.
+//! The reasons why one read of a BMC that may restart failed.
 
 use redfish::error::DenialReason;
 use redfish::{ErrorKind, RedfishError, TransportErrorKind};
 
 use bmc::ConnectError;
 
-/// What one look at the BMC showed.
+/// Why one read of a BMC failed.
 pub(super) enum Look {
-    /// It did not respond.
+    /// The BMC did not respond, the TLS handshake failed, or no request was sent because the circuit is open.
     Silent(String),
-    /// It shows another certificate than the registered one, or one that is not trusted.
+    /// The BMC shows another certificate than the registered one, or one that is not trusted.
     OtherCertificate(RedfishError),
-    /// It rejects the login.
+    /// The BMC rejects the login.
     Denied(RedfishError),
-    /// Its record cannot be used; an operator changed it.
+    /// The stored record of the server cannot be used to connect.
     Unusable(String),
-    /// It responded with an error that is none of these.
+    /// The read failed in another way.
     Error(RedfishError),
 }
 

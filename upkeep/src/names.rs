@@ -63,7 +63,7 @@ pub mod class {
     pub const FIRMWARE_FILE: FailureClass = FailureClass::new("firmware_file");
     /// The BMC refused an image.
     pub const IMAGE_REFUSED: FailureClass = FailureClass::new("image_refused");
-    /// It is not known whether the BMC has an image, so it is not sent again.
+    /// No read showed whether the BMC has the image; the image is not sent again.
     pub const UPLOAD_UNKNOWN: FailureClass = FailureClass::new("upload_unknown");
     /// The BMC does not read an image from its URL.
     pub const IMAGE_NOT_READ: FailureClass = FailureClass::new("image_not_read");

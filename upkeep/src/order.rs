@@ -45,7 +45,7 @@ pub const QUEUE_LABEL: &str = "queue";
 /// The longest grace period of a soft power cycle, in seconds.
 const MAX_GRACE: u64 = 3600;
 
-/// What is done to a server.
+/// The kind of a server condition: which action a run carries out on the server.
 #[derive(
     Clone,
     Copy,
@@ -73,7 +73,7 @@ pub enum ConditionKind {
     #[serde(rename = "bmcReset")]
     #[strum(serialize = "bmcReset")]
     BmcReset,
-    /// What the server is made of is read from its BMC.
+    /// The hardware of the server is read from its BMC.
     #[serde(rename = "inventoryOOB")]
     #[strum(serialize = "inventoryOOB")]
     InventoryOob,
@@ -289,7 +289,7 @@ impl UpkeepAction {
         parameters
     }
 
-    /// What the run does, in one sentence for the operator who orders it.
+    /// Describes the action in one sentence, for the operator who orders it.
     pub fn sentence(&self) -> String {
         let off = |power_on: bool| match power_on {
             true => "a host that is off is powered on",
@@ -319,7 +319,7 @@ impl UpkeepAction {
 pub struct UpkeepInput {
     /// The server.
     pub server: Serial,
-    /// What is done.
+    /// The action with its parameters.
     pub action: UpkeepAction,
     /// How many orders of this kind run at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -331,7 +331,7 @@ pub struct UpkeepInput {
 pub struct ParallelLimit {
     /// The name of the label.
     pub label: String,
-    /// Its value on the server.
+    /// The value of the label on the server.
     pub value: String,
     /// The maximum.
     pub count: u32,
@@ -339,7 +339,7 @@ pub struct ParallelLimit {
     pub servers: u32,
 }
 
-/// What an operator orders.
+/// An order of an operator: the action on one server, and how its run is queued and limited.
 #[derive(Clone, Debug)]
 pub struct UpkeepOrder {
     /// The server and the action.

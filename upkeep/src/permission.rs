@@ -35,7 +35,7 @@ pub enum HostRestart {
 /// When an order lets the host be restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestartWindow {
-    /// Whether it may be restarted at all.
+    /// Whether the run may restart the host at all.
     pub restart: HostRestart,
     /// The beginning of the window.
     pub from: Option<Time>,
@@ -121,12 +121,12 @@ pub(super) enum Permission {
     Later(WaitRequest),
 }
 
-/// What an order says about a restart of the host, and what the restart is for.
+/// When an order permits a restart of the host, and the words for what the restart is for.
 pub(super) struct RestartRule {
     pub(super) window: RestartWindow,
-    /// What the restart puts into use, with its verb: "bios 2.19 is used".
+    /// The effect of the restart, with its verb: "bios 2.19 is used".
     pub(super) used: String,
-    /// What is still open when the window is over: "bios 2.19 is not installed yet".
+    /// The part of the order that is open when the window is over, with its verb: "bios 2.19 is not installed yet".
     pub(super) open: String,
     /// The next action when the window is over.
     pub(super) next: &'static str,

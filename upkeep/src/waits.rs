@@ -57,7 +57,7 @@ pub const FLASHING: WaitReason = WaitReason {
     next_action: "do not restart the BMC and do not remove power: an update that is cut may leave a server that does not start",
 };
 
-/// It is not known whether the BMC has the image.
+/// The BMC has not shown whether it has the firmware image.
 pub const UPLOAD_LOOK: WaitReason = WaitReason {
     name: "upload_look",
     means: "the BMC to show whether it has the firmware image",
@@ -113,7 +113,7 @@ pub const RESTART_WINDOW: WaitReason = WaitReason {
     next_action: "nothing; what is stored is put into use by the restart, and what is not sent yet is sent in the window",
 };
 
-/// It is not known whether the BMC has new settings.
+/// The BMC has not shown whether it has the new settings.
 pub const SETTINGS_LOOK: WaitReason = WaitReason {
     name: "settings_look",
     means: "the BMC to show whether it has the new settings",

@@ -1,4 +1,4 @@
-//! What a worker elsewhere keeps in memory: the calls that it has, and the records of their servers with sealed passwords.
+//! The memory of a worker elsewhere: the calls that it has, and the records of their servers with sealed passwords.
 //!
 //! Invariants: a password is sealed, with a key that was made at the start of the process, before anything else sees it; the
 //! record of a server is dropped when no call needs it and its connection was idle for a while.

@@ -65,7 +65,7 @@ pub fn workflows() -> BTreeMap<String, WorkflowVersion> {
     Upkeep::versions()
 }
 
-/// What a worker elsewhere is started with.
+/// The options with which a worker elsewhere is started.
 pub struct WorkerOptions {
     /// The URL of the controller: https, or http on loopback.
     pub controller: Url,
@@ -122,7 +122,7 @@ struct Running {
 }
 
 impl Running {
-    /// Says hello, as long as it takes. `None`: the worker was stopped before.
+    /// Connects to the controller, as long as it takes. `None`: the worker was stopped before.
     async fn connect(options: WorkerOptions, stop: &CancellationToken) -> Result<Option<Self>, WorkerError> {
         let WorkerOptions { controller, token, tls, queues, name, parallel, spool, wake: _ } = options;
         checked_url(&controller)?;

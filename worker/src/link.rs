@@ -60,7 +60,7 @@ pub(super) enum LinkError {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it says.
+        /// The reason that the controller gives.
         words: String,
     },
     /// There was no response in time.

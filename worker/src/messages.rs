@@ -30,7 +30,7 @@ pub const LONGEST_POLL_S: u64 = 20;
 /// The most claims of one worker.
 pub const MAX_CLAIMS: usize = 256;
 
-/// What a worker is.
+/// The first message of a worker: its versions, workflows and queues.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -40,11 +40,11 @@ pub struct Hello {
     pub version: String,
     /// The workflows that the worker knows, with their versions.
     pub workflows: BTreeMap<String, WorkflowVersion>,
-    /// The queues that it serves.
+    /// The queues that the worker serves.
     pub queues: BTreeSet<String>,
 }
 
-/// What a worker works with.
+/// The settings that a worker receives from the controller, and the time there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// The name of the token.
@@ -107,7 +107,7 @@ pub struct Claims {
 pub struct Parcel {
     /// The call.
     pub call: CallMessage,
-    /// The server of its run.
+    /// The server of the call's run.
     pub server: Option<ServerRecord>,
 }
 
@@ -210,7 +210,7 @@ pub struct Progressing {
     pub output: Value,
 }
 
-/// What follows the output of a running step.
+/// The response to the output of a running step.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Progressed {
     /// Whether the worker has the lease. Otherwise nothing was written.
@@ -229,16 +229,16 @@ pub struct Reporting {
     pub report: ReportMessage,
 }
 
-/// What follows a report.
+/// The response to a report.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Reported {
-    /// What follows.
+    /// The next call, or the end of the lease.
     pub next: Next,
     /// The time at the controller.
     pub now: Time,
 }
 
-/// What follows a report.
+/// The next call or the end of the lease, after a report.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Next {
@@ -270,7 +270,7 @@ pub struct ClaimList {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileOrder {
-    /// The call that needs them.
+    /// The call that needs the bytes.
     pub key: CallKey,
     /// The digest of the artifact, as the order of the run names it.
     pub digest: String,

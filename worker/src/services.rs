@@ -1,4 +1,4 @@
-//! What the steps of a worker elsewhere use: connections to its BMCs, files and inventories from the controller.
+//! The services of the steps of a worker elsewhere: connections to its BMCs, files and inventories from the controller.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -27,7 +27,7 @@ impl Drive {
         Self { state: RefCell::new(state) }
     }
 
-    /// Power returns: a disk with a password is locked.
+    /// Cuts the power and gives it back: a disk with a password is locked.
     fn restart(&self) {
         let mut state = self.state.borrow_mut();
         state.is_locked = state.password.is_some();

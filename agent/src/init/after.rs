@@ -1,4 +1,4 @@
-//! What a machine does after its final report.
+//! Whether a machine stays on or powers off after its final report.
 //!
 //! ```text
 //! `after: off`   success, acknowledged: off     failure: off after ten minutes, in which the console can be read
@@ -21,12 +21,12 @@ use crate::report::ReportDelivery;
 /// How long a failed machine stays on at least.
 pub const FAILED_TIME: Duration = Duration::from_secs(600);
 
-/// What the machine does.
+/// Whether the machine stays on or powers off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It stays on.
+    /// The machine stays on.
     Stay,
-    /// It powers off after this time.
+    /// The machine powers off after this time.
     Off(Duration),
 }
 

@@ -29,7 +29,7 @@ use crate::log::Log;
 use crate::modules::{INDEX, Loader, ModuleIndex, ModuleKernel, RunningKernel};
 use crate::net::system::SystemKernel;
 use crate::net::{Kernel as _, plan};
-use crate::settle::DriverLoads;
+use crate::stable_disks::DriverLoads;
 
 use super::{UNIT, mounts};
 
@@ -129,7 +129,7 @@ fn listen() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What came in one round.
+/// The events that came in one round.
 #[derive(Debug, Default)]
 struct Events {
     modaliases: BTreeSet<String>,

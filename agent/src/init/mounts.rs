@@ -13,7 +13,7 @@ pub const EFI_VARIABLES: Mount = Mount {
     flags: MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC),
 };
 
-/// What is mounted first, in this order.
+/// The file systems that are mounted first, in this order.
 const FIRST: [Mount; 6] = [
     Mount { kind: "devtmpfs", place: "/dev", options: None, flags: MountFlags::NOSUID },
     Mount { kind: "proc", place: "/proc", options: None, flags: EFI_VARIABLES.flags },

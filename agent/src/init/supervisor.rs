@@ -27,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Characters of a reason.
 const MAX_REASON: usize = 200;
 
-/// What follows the end of a worker.
+/// The next action after the end of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The machine is powered off.

@@ -77,9 +77,9 @@ pub fn work(fault: Option<String>) -> ExitCode {
 
 /// Why a job was not carried out.
 enum Stopped {
-    /// The controller does not await it: the medium of another job can follow.
+    /// The controller does not await the job: the medium of another job can follow.
     Refused(String),
-    /// This machine cannot.
+    /// This machine cannot carry out the job.
     Fault(String),
 }
 

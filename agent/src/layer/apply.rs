@@ -27,7 +27,7 @@ const BUFFER: usize = 256 * 1024;
 /// Maximum number of members of one layer.
 pub const MAX_MEMBERS: u64 = 4_000_000;
 
-/// What a layer contained.
+/// The counts of one applied layer: members, bytes of content, extended attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// The number of members.
@@ -49,7 +49,7 @@ pub enum LayerError {
     Member {
         /// The path, shortened.
         path: String,
-        /// What the error means.
+        /// The meaning of the error, appended to the message.
         hint: &'static str,
         /// The cause.
         #[source]
@@ -103,7 +103,7 @@ fn refused(text: &str) -> io::Error {
 
 struct Run<'tree> {
     tree: &'tree LayerTree,
-    /// What this layer created.
+    /// The files that this layer created.
     created: HashSet<FileId>,
     /// Directories of this layer with their times.
     folders: Vec<(Vec<u8>, (i64, u32))>,

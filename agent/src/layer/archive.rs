@@ -17,7 +17,7 @@ const MAX_RANGES: usize = 65_536;
 /// Headers that are no members, one after another.
 const MAX_EXTENSIONS: usize = 64;
 
-/// What a member is.
+/// The kind of a member, with its target or device numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberKind {
     /// A regular file.
@@ -41,7 +41,7 @@ pub enum MemberKind {
 pub struct Member {
     /// The path as it is in the archive.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The kind of the member.
     pub kind: MemberKind,
     /// The permissions, with set-user-ID, set-group-ID and sticky bits.
     pub mode: u32,
@@ -68,7 +68,7 @@ pub struct Archive<R> {
     ended: bool,
 }
 
-/// What the extensions before a header say.
+/// The values of the extension headers before a header.
 #[derive(Default)]
 struct Extensions {
     path: Option<Vec<u8>>,

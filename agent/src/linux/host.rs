@@ -1,4 +1,4 @@
-//! What an installation needs from the machine and tests do without: programs, mounts, partition devices.
+//! The functions of the machine that an installation uses and tests replace: programs, mounts, partition devices.
 //!
 //! ```text
 //! Installation --Host--> LinuxHost: BLKRRPART, /sys/class/block, mkfs programs, mount(2), chroot
@@ -48,9 +48,9 @@ pub struct Program {
     pub name: String,
     /// The arguments.
     pub arguments: Vec<String>,
-    /// Whether it is a program of the new system and runs there.
+    /// Whether the program is one of the new system and runs there.
     pub in_root: bool,
-    /// How long it may take.
+    /// How long the program may take.
     pub limit: Duration,
 }
 

@@ -34,7 +34,7 @@ const MKFS_LIMIT: Duration = Duration::from_secs(1800);
 /// One file system or swap area with its role in the new system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutVolume {
-    /// Where it is.
+    /// The partition, array or logical volume that holds it.
     pub place: Place,
     /// The file system.
     pub format: FsFormat,
@@ -46,7 +46,7 @@ pub struct LayoutVolume {
     pub mount: Option<String>,
     /// Words of the recipe for the program that makes the file system.
     pub options: Vec<String>,
-    /// Whether the firmware reads it.
+    /// Whether the firmware reads the file system.
     pub is_efi_system: bool,
 }
 
@@ -269,14 +269,14 @@ impl LayoutVolume {
         }
     }
 
-    /// Whether it is a partition of a disk that has the layout of the first one.
+    /// Whether the volume is on a partition of a disk that has the layout of the first one.
     fn is_copy(&self, storage: &Storage) -> bool {
         let Place::Partition { disk, .. } = self.place else { return false };
         let more = disk.checked_sub(1).and_then(|index| storage.more_disks.get(index));
         more.is_some_and(|disk| disk.partition_layout.is_empty())
     }
 
-    /// Returns its name for the log.
+    /// Returns the name of the volume's place for the log.
     #[must_use]
     pub fn shown(&self, layout: &Layout) -> String {
         match self.place {

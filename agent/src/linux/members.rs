@@ -11,9 +11,9 @@ use recipe::storage::{ArrayContent, ArrayLevel, Storage};
 use recipe::{Partition, PartitionSize};
 use uuid::Uuid;
 
-/// What a member of an array or group keeps for itself at least.
+/// The least number of bytes that a member of an array or group keeps for metadata.
 const METADATA: u64 = 1 << 20;
-/// LVM's unit.
+/// The size of an LVM extent in bytes.
 pub(super) const EXTENT: u64 = 4 << 20;
 
 /// The place of a volume.
@@ -32,7 +32,7 @@ pub enum Place {
     Logical {
         /// The volume group, from 0.
         group: usize,
-        /// The volume in it, from 0.
+        /// The logical volume in the group, from 0.
         volume: usize,
     },
 }
@@ -53,11 +53,11 @@ pub struct ArrayPlan {
     pub name: String,
     /// The level.
     pub level: ArrayLevel,
-    /// Its UUID.
+    /// The UUID of the array.
     pub uuid: Uuid,
-    /// Its partitions.
+    /// The partitions of the array.
     pub members: Vec<Place>,
-    /// The volume group that it belongs to.
+    /// The volume group that the array belongs to.
     pub group: Option<String>,
 }
 
@@ -75,9 +75,9 @@ pub struct LogicalPlan {
 pub struct GroupPlan {
     /// The name.
     pub name: String,
-    /// Its partitions and arrays.
+    /// The partitions and arrays of the group.
     pub members: Vec<Place>,
-    /// Its volumes.
+    /// The logical volumes of the group.
     pub volumes: Vec<LogicalPlan>,
 }
 
@@ -175,7 +175,7 @@ pub(super) fn check_sizes(
     Ok(())
 }
 
-/// What is known of the sizes before anything is made.
+/// The sizes that are known before anything is made.
 struct Sizes<'layout> {
     disks: &'layout [DiskLayout],
     arrays: &'layout [ArrayPlan],

@@ -29,15 +29,15 @@ const MAX_ENTRIES: usize = 1024;
 /// An entry that starts a file of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvramEntry {
-    /// What the firmware's menu shows.
+    /// The text that the menu of the firmware shows.
     pub description: String,
     /// The number of the partition.
     pub partition: u32,
-    /// Its first sector.
+    /// The first sector of the partition.
     pub first_lba: u64,
-    /// Its number of sectors.
+    /// The number of sectors of the partition.
     pub sectors: u64,
-    /// Its GUID.
+    /// The GUID of the partition.
     pub guid: Uuid,
     /// The path of the file with backslashes.
     pub file: String,

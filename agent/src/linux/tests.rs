@@ -46,7 +46,7 @@ struct FakeHost {
     efi: Option<PathBuf>,
     programs: Mutex<Vec<Program>>,
     modules: Mutex<Vec<String>>,
-    /// What was flushed, and whether the stamp was there.
+    /// The paths that were flushed, each with whether the stamp was there.
     flushed: Mutex<Vec<(PathBuf, bool)>>,
     /// Programs that the medium does not have.
     lacks: Vec<&'static str>,
@@ -271,7 +271,7 @@ pub(super) fn install(
             let path = if facts.name == "sdz" { &other } else { path };
             Ok(Box::new(FileDisk::open_to_read(path, facts.sector)?) as Box<dyn Disk>)
         },
-        drivers: &crate::settle::DriverLoads::default,
+        drivers: &crate::stable_disks::DriverLoads::default,
         linux: host,
         inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
         medium: &crate::medium::open_medium,

@@ -7,7 +7,7 @@ use recipe::FsFormat;
 use super::layout::Layout;
 use super::members::Place;
 
-/// What an image says of itself.
+/// The name and id of the system of an image, from its `os-release`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OsRelease {
     /// `ID`, such as `ubuntu`.

@@ -37,12 +37,12 @@ const REFUSAL_GAP: Duration = Duration::from_secs(15);
 /// Messages of DHCP servers that are read in a round.
 const MAX_MESSAGES: usize = 64;
 
-/// What the controller said to a report of the job.
+/// The response of the controller to a report of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// It accepted the report.
+    /// The controller accepted the report.
     Accepted,
-    /// It refused the report with this status: the job is not, or not any more, to be carried out.
+    /// The controller refused the report with this status: the job is not, or not any more, to be carried out.
     Refused(u16),
     /// There was no response, or one that decides nothing.
     Away(String),
@@ -143,7 +143,7 @@ impl<K: Kernel> Connector<K> {
         used.into_iter().for_each(|index| self.drop_lease(index));
     }
 
-    /// One round: links, steps of the record, packets. Returns whether there is a new lease.
+    /// Carries out one round: links, steps of the record, packets. Returns whether there is a new lease.
     pub fn round(&mut self, clock: &dyn Clock) -> bool {
         match self.kernel.links() {
             Ok(links) => self.links = links,

@@ -64,7 +64,7 @@ mod option {
     pub(super) const END: u8 = 255;
 }
 
-/// What a reply says.
+/// The kind of a DHCP server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     /// An address is offered.
@@ -92,18 +92,18 @@ pub struct Lease {
     pub mtu: Option<u32>,
     /// How long the lease lasts.
     pub time: Duration,
-    /// After which time it is renewed.
+    /// After which time the lease is renewed.
     pub renewal: Duration,
 }
 
 /// A message of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// What it says.
+    /// The kind of the message.
     pub kind: ReplyKind,
-    /// The transaction that it belongs to.
+    /// The transaction that the message belongs to.
     pub transaction: u32,
-    /// The client that it is for.
+    /// The client that the message is for.
     pub mac: Mac,
     /// The lease; of a refusal there is none.
     pub lease: Option<Lease>,

@@ -69,19 +69,19 @@ impl std::str::FromStr for Mac {
 /// A link of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The number by which the kernel knows it.
+    /// The number by which the kernel knows the link.
     pub index: u32,
     /// The name.
     pub name: String,
     /// The address of the hardware: the permanent one where the driver knows it.
     pub mac: Option<Mac>,
-    /// Whether it is of hardware: an Ethernet link that is no bond, no VLAN and no other software.
+    /// Whether the link is of hardware: an Ethernet link that is no bond, no VLAN and no other software.
     pub hardware: bool,
-    /// Whether it is switched on.
+    /// Whether the link is switched on.
     pub up: bool,
-    /// Whether it has a signal.
+    /// Whether the link has a signal.
     pub carrier: bool,
-    /// The number of the bond that it is a member of.
+    /// The number of the bond that the link is a member of.
     pub master: Option<u32>,
 }
 
@@ -111,16 +111,16 @@ pub enum Change {
     },
     /// Creates a bond.
     Bond {
-        /// Its name.
+        /// The name of the bond.
         name: String,
-        /// How it works.
+        /// The way in which the bond uses its members.
         mode: record::BondMode,
     },
     /// Creates a VLAN.
     Vlan {
-        /// Its name.
+        /// The name of the VLAN.
         name: String,
-        /// The link below it.
+        /// The link below the VLAN.
         link: u32,
         /// The number of the VLAN.
         id: u16,
@@ -131,7 +131,7 @@ pub enum Change {
         index: u32,
         /// The address, with the length of its network.
         address: IpNet,
-        /// Whether it is added.
+        /// Whether the address is added.
         add: bool,
     },
     /// Adds or removes a route.
@@ -140,7 +140,7 @@ pub enum Change {
         index: u32,
         /// Where the route leads.
         route: Route,
-        /// Whether it is added.
+        /// Whether the route is added.
         add: bool,
     },
 }
@@ -156,7 +156,7 @@ pub struct Route {
     pub metric: u32,
 }
 
-/// What the network needs from the kernel.
+/// The functions of the kernel that the network uses: links, changes, DHCP messages, resolver.
 pub trait Kernel {
     /// Returns the links.
     ///

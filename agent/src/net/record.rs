@@ -63,7 +63,7 @@ pub enum HashPolicy {
     Layer34,
 }
 
-/// What an interface is made of.
+/// The link, members or VLAN that an interface is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Below {
     /// The link with this address.
@@ -77,15 +77,15 @@ pub enum Below {
 /// One interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// What it is made of.
+    /// The link, members or VLAN that the interface is made of.
     pub below: Below,
     /// The largest packet.
     pub mtu: Option<u32>,
-    /// Whether it gets an address by DHCP.
+    /// Whether the interface gets an address by DHCP.
     pub dhcp: bool,
-    /// Its addresses.
+    /// The static addresses of the interface.
     pub addresses: Vec<IpNet>,
-    /// The routes through it.
+    /// The routes through the interface.
     pub routes: Vec<Route>,
 }
 

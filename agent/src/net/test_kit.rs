@@ -1,4 +1,4 @@
-//! What the tests of the network share: a DHCP server, and a kernel with links.
+//! Tools of the tests of the network: a DHCP server, and a kernel with links.
 
 use std::{
     cell::RefCell,

@@ -8,17 +8,17 @@ pub enum PullError {
     /// The registry refused a request for good.
     #[error("{what}: the registry responded with {status}{hint}")]
     Refused {
-        /// What was requested.
+        /// The request, in words.
         what: String,
         /// The status code.
         status: u16,
-        /// What the status means for a pull.
+        /// The meaning of the status for a pull, appended to the message.
         hint: &'static str,
     },
     /// The registry did not respond in time.
     #[error("{what}: {reason}")]
     Unreachable {
-        /// What was requested.
+        /// The request, in words.
         what: String,
         /// The failure of the last attempt.
         reason: String,

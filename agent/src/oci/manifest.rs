@@ -19,7 +19,7 @@ const IMAGE_CONFIGS: [&str; 2] =
 /// An image whose documents were read and verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OciImage {
-    /// The digest of its manifest.
+    /// The digest of the image's manifest.
     pub digest: String,
     /// The layers, lowest first.
     pub layers: Vec<Layer>,

@@ -8,9 +8,9 @@ use beacon::Class;
 
 /// Why a request has no result yet.
 pub enum SourceFailure {
-    /// It can succeed later.
+    /// A later request can succeed.
     Transient(String),
-    /// It cannot.
+    /// No later request can succeed.
     Permanent(PullError),
 }
 

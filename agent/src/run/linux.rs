@@ -16,7 +16,7 @@ use crate::task::{LinuxTask, unit};
 
 use super::{FoundTask, Machine, Reporter, Run, with_image};
 
-/// What the steps of an installation share.
+/// The context that the steps of one installation of Linux share.
 pub(super) struct LinuxRun<'run> {
     pub(super) machine: &'run Machine<'run>,
     pub(super) reporter: &'run Reporter<'run>,

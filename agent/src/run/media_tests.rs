@@ -122,7 +122,7 @@ fn medium(place: &str, volume: ImagePlan) -> FakeMedium {
     }
 }
 
-/// What a controller hears: the reads in their order, each with read-ahead.
+/// Decodes the reads of a medium as a controller does: in their order, each with read-ahead.
 fn heard(medium: &FakeMedium, place: &str) -> Vec<Message> {
     let outer = Image::open(Arc::clone(&medium.image)).unwrap();
     let start = outer.extents(&format!("{place}os-image.000")).unwrap()[0].offset;

@@ -148,7 +148,7 @@ impl Room {
             peek: &|facts| {
                 Ok(Box::new(FileDisk::open_to_read(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
             },
-            drivers: &crate::settle::DriverLoads::default,
+            drivers: &crate::stable_disks::DriverLoads::default,
             linux: &crate::linux::LinuxHost::default(),
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
             rescue: &OneMachine,

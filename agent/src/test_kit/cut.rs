@@ -25,7 +25,7 @@ use crate::linux::{Host, Program};
 use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::run::{Machine, run};
-use crate::settle::DriverLoads;
+use crate::stable_disks::DriverLoads;
 
 /// When the power is lost. Clones are of the same power.
 #[derive(Clone)]

@@ -138,7 +138,7 @@ fn check(request: &Request, now: Time, replayed: bool) -> Result<(), ApiError> {
     if wrong.is_empty() { Ok(()) } else { Err(ApiError::invalid(wrong)) }
 }
 
-/// What is wrong with the limits of a batch that stops.
+/// Returns the faults of the limits of a batch that stops.
 pub(super) fn wrong_limits(canary: u32, stop_after: Option<u32>) -> Vec<Detail> {
     let mut wrong = Vec::new();
     if canary > MAX_CANARIES {

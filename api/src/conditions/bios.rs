@@ -1,5 +1,4 @@
-//! What a preview of a change of BIOS settings needs: the plan, for what the BMC shows now. The BMC is read, and nothing is sent
-//! to it.
+//! The preview of a change of BIOS settings: the plan, for what the BMC shows now. The BMC is read, and nothing is sent to it.
 
 use super::super::Api;
 use super::super::error::ApiError;

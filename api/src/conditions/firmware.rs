@@ -1,4 +1,4 @@
-//! What a request to install firmware needs besides its parameters: the files of the set, and the plan for a preview.
+//! The data that a request to install firmware needs besides its parameters: the files of the set, and the plan for a preview.
 //!
 //! ```text
 //!   firmware_set: name or id ─┐

@@ -1,4 +1,4 @@
-//! What an operator can do with the jobs of each workflow.
+//! The verbs that operators can use on the jobs of each workflow.
 //!
 //! ```text
 //!                           cancel  hold  resume  retry
@@ -43,7 +43,7 @@ impl Retry {
     }
 }
 
-/// What an operator can do with a job now: the verbs that its workflow offers in its phase, `finish` and `retry`.
+/// Returns the verbs that an operator can use on a job now: those that its workflow offers in its phase, `finish` and `retry`.
 pub(super) fn available(api: &Api, job: &Job) -> Vec<&'static str> {
     let workflow = api.engine.workflows().get(&job.run.workflow);
     let offered = workflow.map_or(Verb::VARIANTS, |workflow| workflow.verbs());

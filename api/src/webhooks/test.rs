@@ -22,12 +22,12 @@ pub trait WebhookTester: Send + Sync {
     async fn test(&self, webhook: &Webhook, by: &str) -> TestDelivery;
 }
 
-/// What became known of a test delivery.
+/// The result of a test delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestDelivery {
     /// The delivery id, header `X-Shoal-Delivery`.
     pub delivery_id: String,
-    /// When it was sent.
+    /// When the test delivery was sent.
     pub sent_at: Time,
     /// How long the response took, in milliseconds.
     pub took_ms: u64,

@@ -64,27 +64,27 @@ pub struct Workers {
 
 /// One process of a worker.
 pub(in super::super) struct Entry {
-    /// The name of its token.
+    /// The name of the worker's token.
     pub(in super::super) token: String,
     /// The name of the process.
     pub(in super::super) process: String,
-    /// The queues that it serves.
+    /// The queues that the process serves.
     pub(in super::super) queues: BTreeSet<String>,
-    /// The version of its program.
+    /// The version of the process's program.
     pub(in super::super) version: String,
-    /// When it first said hello.
+    /// When the process first said hello.
     pub(in super::super) since: Time,
     seen: Mutex<Time>,
-    /// It has former authorities of BMCs: it must say hello.
+    /// Whether the process has former authorities of BMCs, so that it must say hello.
     outdated: AtomicBool,
-    /// The number of its last order of calls.
+    /// The number of the process's last order of calls.
     orders: Arc<watch::Sender<u64>>,
-    /// The number of its last question for interrupted claims.
+    /// The number of the process's last question for interrupted claims.
     questions: Arc<watch::Sender<u64>>,
     requests: Arc<Semaphore>,
     /// Places for long messages, of all processes of the token.
     long: Arc<Semaphore>,
-    /// Whether the event of its first hello is stored.
+    /// Whether the event of the process's first hello is stored.
     announced: Arc<tokio::sync::Mutex<bool>>,
 }
 
@@ -156,7 +156,7 @@ impl Workers {
         Ok(entry)
     }
 
-    /// What reads the authorities of BMCs now.
+    /// Returns the reader of the authorities of BMCs that is in force.
     pub(super) fn authorities(&self) -> ReadAuthorities {
         Arc::clone(&self.authorities.read())
     }

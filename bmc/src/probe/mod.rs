@@ -33,7 +33,7 @@ pub struct ProbeTarget<'a> {
     pub secure_media_base: Option<&'a str>,
     /// How the certificate is verified, as JSON for display.
     pub tls: Value,
-    /// What jobs have learned about its slots.
+    /// The behaviour of the slots that earlier jobs learned.
     pub learned: LearnedSlots,
     /// The current time.
     pub now: Time,

@@ -11,7 +11,7 @@ use super::super::classify::{next_action, with_serial};
 pub struct BmcProblem {
     /// The stable code.
     pub code: String,
-    /// What happened, as one sentence.
+    /// The event, as one sentence.
     pub sentence: String,
     /// The next action.
     pub next_action: String,

@@ -47,7 +47,7 @@ pub struct Inserted {
     /// Whether the BMC definitely refused the insert, so that it cannot appear later.
     #[serde(default)]
     pub refused: bool,
-    /// Whether the step sent an insert into this slot before that was not refused, so that it may appear later.
+    /// Whether an earlier insert of this step into this slot was not definitely refused, so that its image may still appear.
     #[serde(default)]
     pub unclear_before: bool,
     /// The error that the BMC returned, when it may have carried out the insert all the same.
@@ -155,7 +155,7 @@ pub async fn insert(
     Ok(wait_for_image(connected, &inserted, &slot.id, what))
 }
 
-/// What the BMC said, without the request and the next action: of a long text the middle is cut.
+/// Returns the error of the BMC without the request and the next action; of a long text the middle is cut.
 fn said(error: &RedfishError) -> String {
     cut_middle(&error.kind.to_string(), MAX_SAID).into_owned()
 }

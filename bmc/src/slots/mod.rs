@@ -71,14 +71,14 @@ struct Capabilities<'a> {
     slots: &'a [Slot],
     /// The URL scheme of our media for this BMC.
     scheme: &'a str,
-    /// What earlier jobs learned about the slots.
+    /// The behaviour of the slots that earlier jobs learned.
     learned: &'a LearnedSlots,
 }
 
-/// What jobs learned about a BMC's slots. Valid for one firmware version and one revision of the server's record.
+/// The behaviour of a BMC's slots that jobs learned. Valid for one firmware version and one revision of the server's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedSlots {
-    /// The firmware version it was learned from.
+    /// The firmware version from which the behaviour was learned.
     #[serde(default)]
     pub firmware: Option<FirmwareVersion>,
     /// The revision of the server's record. After a change of the record every slot is tried again.
@@ -147,7 +147,7 @@ pub struct SlotRefusal {
 pub struct RefusedPlan {
     /// The plan.
     pub choice: SlotChoice,
-    /// The refusal of one of its slots.
+    /// The refusal of one slot of the plan.
     pub refusal: SlotRefusal,
 }
 

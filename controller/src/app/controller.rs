@@ -41,7 +41,7 @@ use telemetry::Metrics;
 use upkeep::{FirmwareStore, Upkeep, UpkeepServices};
 use worker::messages::RedfishSettings;
 
-/// What a controller does not create itself: clock, ids, network (decision D10).
+/// The clock, the ids and the network, which a controller does not create itself (decision D10).
 #[derive(Clone)]
 pub struct Environment {
     /// The source of wall time and elapsed time.
@@ -69,7 +69,7 @@ impl Environment {
     }
 }
 
-/// What a controller is built from.
+/// The parts from which a controller is built: settings, keys, database, registry and addresses.
 #[derive(Clone)]
 pub struct Dependencies<'a> {
     /// The settings of the controller.
@@ -241,7 +241,7 @@ pub(super) fn authorities_of(settings: &Settings) -> ReadAuthorities {
     })
 }
 
-/// What the controller is, for the API and the log.
+/// Describes the controller for the API and the log: version, build, features and schema.
 fn about(settings: &Settings, instance: &str, environment: &Environment) -> About {
     let features = [
         (Feature::Registry, settings.enable_registry),
@@ -378,7 +378,7 @@ pub(super) fn controller_authorities(settings: &Settings) -> Result<Option<Strin
     ca.map_err(setting("read CONTROLLER_CA_FILE"))
 }
 
-/// What machines trust that reach this controller by https, in PEM; `None` without any certificate.
+/// Returns the certificates that machines trust which reach this controller by https, in PEM; `None` without any certificate.
 pub(super) fn machine_authorities(
     given: Option<&str>,
     certificates: Option<&Certificates>,

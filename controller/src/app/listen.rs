@@ -59,7 +59,7 @@ impl SendFiles for ConnectionSender {
     }
 }
 
-/// What a listener serves.
+/// The routers, TLS and admission of a listener.
 #[derive(Clone)]
 pub(super) struct Served {
     /// The router of connections from this machine, and of all others unless `elsewhere` is set.
@@ -116,7 +116,7 @@ struct Ends {
     peer: SocketAddr,
     local: Option<SocketAddr>,
     over_tls: bool,
-    /// What the client showed in the handshake.
+    /// The certificate that the client showed in the handshake.
     certificate: Option<PresentedCertificate>,
 }
 

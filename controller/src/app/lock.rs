@@ -34,7 +34,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum of symbolic links in a row, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// What a path leads to, independent of its name.
+/// The file or directory that a path leads to, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -208,7 +208,8 @@ pub(super) fn refuse_foreign(settings: &Settings) -> Result<(), StartError> {
     }
 }
 
-/// What shows whose the data is, and its user: the database, or STORAGE_ROOT before there is one. `None` before there is either.
+/// Returns the path that shows the owner of the data, and its user: the database, or STORAGE_ROOT before there is one. `None`
+/// before there is either.
 fn owned(settings: &Settings) -> Option<(PathBuf, u32)> {
     [&settings.db_path, &settings.storage_root]
         .into_iter()

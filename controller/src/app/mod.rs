@@ -77,7 +77,7 @@ const MAX_IMAGE: u64 = 64 << 30;
 /// How long workers, connections and the audit writer may take to end at stop, each.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// What to look at when an address cannot be listened on.
+/// Returns the hint for an operator when an address cannot be listened on.
 fn listen_hint(source: &std::io::Error) -> &'static str {
     match source.kind() {
         std::io::ErrorKind::AddrInUse => "another program uses it",
@@ -121,7 +121,7 @@ pub enum StartError {
     ForeignData {
         /// The database, or the data directory.
         path: PathBuf,
-        /// Its user.
+        /// The user that owns the path.
         owner: u32,
     },
     /// A directory could not be locked.
@@ -209,9 +209,9 @@ pub enum StartError {
     OpenToOthers {
         /// The directory or file.
         path: PathBuf,
-        /// The setting that names it.
+        /// The setting that names the path.
         setting: &'static str,
-        /// Its permission bits.
+        /// The permission bits of the path.
         mode: u32,
     },
     /// The database could not be opened.

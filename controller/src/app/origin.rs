@@ -38,7 +38,7 @@ use store::Store;
 
 /// The origin file in the data directory.
 const FILE: &str = "origin";
-/// The file that replaces it at a start.
+/// The file that replaces the origin file at a start.
 const NEXT: &str = "origin.new";
 /// The length of the origin file: one write of less than a disk sector, so that no crash leaves half of it.
 const LENGTH: usize = 384;
@@ -54,7 +54,7 @@ struct Content {
     seq: i64,
 }
 
-/// What the database stores about an origin file.
+/// The record of an origin file in the database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     token: String,
@@ -62,7 +62,7 @@ struct Mark {
     machine: Option<String>,
 }
 
-/// What tells a file from every copy of it.
+/// The property by which a file differs from every copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Birth {
@@ -82,7 +82,7 @@ impl Birth {
     }
 }
 
-/// What the origin file says about the data.
+/// The judgement about the data, from the origin file.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// The database has no origin yet.

@@ -64,7 +64,7 @@ enum Stop {
     Failed(Unavailable),
 }
 
-/// Looks up what a medium would hold.
+/// Looks up the image that a medium would hold.
 pub(super) async fn find(
     registry: &Registry,
     repository: &str,

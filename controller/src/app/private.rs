@@ -26,7 +26,7 @@ use settings::{Settings, TaskIsoMode};
 /// The bits of group and others.
 const OTHERS: u32 = 0o077;
 const STICKY: u32 = 0o1000;
-/// What a file system itself puts into its root directory.
+/// The directory that a file system itself puts into its root directory.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Sets the umask of this process: files are 0600 and directories 0700, unless a mode is named.

@@ -1,4 +1,4 @@
-//! What a running controller does on request of its operator: reload, and a line about its state.
+//! The requests of an operator to a running controller: reload, and a line about its state.
 //!
 //! ```text
 //!  settings, read again and checked --reload--> users, keys, shared report secrets, authorities of BMCs,

@@ -37,7 +37,7 @@ struct Channel {
     to: SocketAddr,
 }
 
-/// What was sent last, so that nothing is repeated without need.
+/// The status and the feed that were sent last, so that nothing is repeated without need.
 #[derive(Default)]
 struct Last {
     status: String,

@@ -182,7 +182,7 @@ pub fn tls_options(settings: &Settings) -> TlsOptions {
     }
 }
 
-/// What machines trust; `None` when they reach the controller by http.
+/// Returns the host and the authorities by which machines verify the controller; `None` when they reach it by http.
 fn machine_trust(settings: &Settings) -> Option<MachineTrust> {
     let public = settings.controller_public_url.as_ref().and_then(|url| url::Url::parse(url).ok());
     let https = match &public {

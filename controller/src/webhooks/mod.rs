@@ -77,8 +77,7 @@ impl WebhookDispatcher {
         Self { context: dispatcher::DispatcherContext { store, clock, resolver, metrics, transport } }
     }
 
-    /// What sends test deliveries over the transport of this dispatcher.
-    /// `ids` makes the ids of its deliveries.
+    /// Creates the sender of test deliveries over the transport of this dispatcher. `ids` makes the ids of its deliveries.
     pub fn tester(&self, ids: Arc<dyn IdSource>) -> Arc<dyn api::WebhookTester> {
         Arc::new(tester::Tester::new(self.context.clone(), ids))
     }

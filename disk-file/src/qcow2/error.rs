@@ -33,9 +33,9 @@ pub enum Qcow2Error {
     /// A table names bytes behind the end of the file.
     #[error("{what} is at {offset} and the file ends at {length}: it is cut off; copy it again")]
     CutOff {
-        /// What is missing.
+        /// The missing table or data.
         what: &'static str,
-        /// Where it should be.
+        /// The offset at which the table or data should be.
         offset: u64,
         /// The length of the file.
         length: u64,
@@ -51,9 +51,9 @@ pub enum Qcow2Error {
     /// A packed cluster does not unpack to one cluster.
     #[error("the packed cluster at {at} is damaged: {reason}; `qemu-img check` says more")]
     Packed {
-        /// Where it is in the file.
+        /// The offset of the cluster in the file.
         at: u64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

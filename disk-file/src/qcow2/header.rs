@@ -40,7 +40,7 @@ pub(super) enum Packing {
     Zstd,
 }
 
-/// What of a header is needed to read the disk.
+/// The fields of a header that are needed to read the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Header {
     pub(super) version: u32,

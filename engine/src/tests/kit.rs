@@ -31,7 +31,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// How long a cancelled step that may not be interrupted continues in these tests; real time.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(200);
 
-/// What one call of a step does.
+/// The behaviour of one call of a step.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     /// Does the work and returns `Done`.
@@ -81,7 +81,7 @@ pub(super) struct DrillWorld {
     outside: Mutex<BTreeSet<String>>,
     /// The output of the previous call that each call received.
     pub(super) found: Mutex<Vec<Value>>,
-    /// What the lease guard returned after the test let a step continue.
+    /// The results of the lease guard after the test let a step continue.
     pub(super) lease_allowed: Mutex<Vec<bool>>,
     pub(super) stalled: Notify,
     pub(super) go: Notify,

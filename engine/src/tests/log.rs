@@ -1,4 +1,4 @@
-//! What the log says of a run: its ids on every line, and one line for its failure.
+//! The log of a run: its ids on every line, and one line for its failure.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,11 +11,11 @@ use super::kit::{Act, Kit};
 use model::{Outcome, RunId, Verb};
 
 thread_local! {
-    /// What this thread's test has logged; `None` in a test that does not look at its log.
+    /// The log of this thread's test; `None` in a test that does not read its log.
     static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// What all other threads have logged, such as the writers of stores.
+/// The log of all other threads, such as the writers of stores.
 static ELSEWHERE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 /// Writes to the log of the thread. One subscriber serves all tests of the process: tracing remembers for each log call

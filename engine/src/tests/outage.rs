@@ -99,20 +99,15 @@ async fn a_controller_that_stood_still_over_a_deadline_judges_it_when_the_messag
         kit.script("a", [Act::AwaitReportWithin(WITHIN)]);
         let id = kit.start("drill", &["a"]).await;
         kit.run_until_idle().await;
-        for _ in 0..29 {
-            kit.engine.round_begins();
-            kit.clock.advance(seconds(10));
-        }
-        kit.engine.round_begins();
+        kit.clock.advance(seconds(290));
+        kit.run_until_idle().await;
+        let since = kit.engine.clock().elapsed();
         kit.clock.advance(still);
-        kit.engine.round_begins();
+        kit.engine.woke(since, seconds(15));
         kit.run_until_idle().await;
         let phase = kit.run(id).await.phase;
         assert_eq!(phase == Phase::Waiting, is_spared, "{still:?}: {phase:?}");
-        for _ in 0..=REPORT_INTERVAL.as_secs() / 10 {
-            kit.clock.advance(seconds(10));
-            kit.engine.round_begins();
-        }
+        kit.clock.advance(REPORT_INTERVAL);
         kit.run_until_idle().await;
         assert_eq!(kit.ended(id).await, Some(Outcome::Failed), "{still:?}: no report came");
     }

@@ -32,7 +32,7 @@ struct Link {
     loses_response: AtomicBool,
 }
 
-/// What arrives at the other side.
+/// Encodes and decodes a message, as on its way to the other side.
 fn sent<T: Serialize + DeserializeOwned>(message: &T) -> T {
     serde_json::from_slice(&serde_json::to_vec(message).unwrap()).unwrap()
 }

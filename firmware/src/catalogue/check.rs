@@ -1,4 +1,5 @@
-//! What of a catalogue can be added: the file is in the folder, has the stated length and checksum, and is described completely.
+//! Checks which files of a catalogue can be added: the file is in the folder, has the stated length and checksum, and is
+//! described completely.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,7 +15,7 @@ use crate::identity::{Component, InvalidIdentity, Model};
 
 const PIECE: usize = 1 << 20;
 
-/// What the operator adds to a catalogue that does not state it.
+/// The models and the component that the operator adds to a catalogue that does not state them.
 #[derive(Clone, Debug, Default)]
 pub struct Additions {
     /// The models of files without a model.
@@ -62,7 +63,7 @@ pub enum CatalogueProblem {
 pub struct CheckResult {
     /// The file on disk.
     pub path: PathBuf,
-    /// What it is.
+    /// The description of the file.
     pub file: FirmwareFile,
     /// Whether the catalogue has a checksum, which the file has.
     pub verified: bool,

@@ -26,7 +26,7 @@ const ENDINGS: [&str; 7] = ["exe", "d7", "d9", "d10", "pm", "usc", "efi"];
 /// The most devices or systems that are read of one entry.
 const MAX_MODELS: usize = 400;
 
-/// What is known of an entry while it is read.
+/// The values of an entry that have been read so far.
 #[derive(Default)]
 struct Entry {
     path: String,

@@ -78,7 +78,7 @@ pub struct Listed {
     pub path: String,
     /// The vendor of the catalogue.
     pub vendor: Vendor,
-    /// What the catalogue calls the file.
+    /// The title of the file in the catalogue.
     pub title: String,
     /// The version.
     pub version: String,
@@ -119,7 +119,7 @@ pub enum CatalogueError {
         path: PathBuf,
         /// The format.
         format: Format,
-        /// What is wrong.
+        /// The fault of the document.
         why: Malformed,
     },
     /// There are too many entries.
@@ -127,7 +127,7 @@ pub enum CatalogueError {
     TooMany,
 }
 
-/// What is wrong with a catalogue.
+/// The fault of a catalogue's document.
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
     /// The XML cannot be parsed.

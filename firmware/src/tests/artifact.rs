@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::file;
 use crate::{ArtifactError, Component, Restart, manifest, read_manifest, tag};
 
-/// What `oras push` writes with the documented annotations.
+/// The manifest that `oras push` writes with the documented annotations.
 fn of_oras() -> Value {
     json!({
         "schemaVersion": 2,

@@ -28,7 +28,7 @@ const DIRECTORY_LIMIT: usize = 31;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identifier<'a> {
     pub(super) bytes: &'a [u8],
-    /// The offset of its record.
+    /// The offset of the record with the identifier.
     pub(super) offset: u64,
     pub(super) directory: bool,
     /// Whether the record represents a relocated directory: a file that may have the identifier of a file or of a

@@ -42,7 +42,7 @@ pub(super) struct Directory {
     pub(super) extent: u32,
     offset: u64,
     length: u32,
-    /// The offset of the record that names it.
+    /// The offset of the record that names the directory.
     pub(super) record: u64,
     /// The Rock Ridge values of the record that names it, of its record of itself, and of its record of its parent.
     pub(super) named: Rock,

@@ -281,7 +281,7 @@ fn ends_tour(error: &ReadError) -> bool {
     matches!(error, ReadError::Limit { .. } | ReadError::Io { .. })
 }
 
-/// What a tour finds.
+/// An entry that a tour finds, or the path of one that it cannot read.
 pub(crate) enum Found<'a> {
     /// The path and the entry.
     Entry(&'a str, &'a Entry),

@@ -63,7 +63,7 @@ pub enum SpliceError {
     Replace {
         /// The path that the caller passed.
         path: String,
-        /// The tree where it fails.
+        /// The tree in which the file cannot be replaced.
         tree: &'static str,
         /// The reason.
         reason: &'static str,

@@ -43,9 +43,9 @@ pub enum SpliceNote {
     },
     /// The backup of the GPT was moved to the new end.
     BackupGptMoved {
-        /// The previous 512-byte sector of its header.
+        /// The previous 512-byte sector of the backup header.
         from: u64,
-        /// The new 512-byte sector of its header.
+        /// The new 512-byte sector of the backup header.
         to: u64,
     },
     /// The GPT has a wrong checksum or address, so firmware ignores it; it was not changed.

@@ -23,17 +23,17 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 pub(super) enum Manners {
     #[default]
     Good,
-    /// It sends an INFO without an end.
+    /// The server sends an INFO without an end.
     EndlessInfo,
-    /// It sends an INFO of 16 MiB and nothing after it.
+    /// The server sends an INFO of 16 MiB and nothing after it.
     LongInfo,
-    /// After the handshake it announces a message of the largest length.
+    /// After the handshake the server announces a message of the largest length.
     LargestMessage,
-    /// After the handshake it sends a line without an end, and no response to a ping.
+    /// After the handshake the server sends a line without an end, and no response to a ping.
     EndlessLine,
-    /// It refuses the credentials and repeats them.
+    /// The server refuses the credentials and repeats them.
     Refuses,
-    /// It stores messages and closes the connection before the acknowledgement.
+    /// The server stores messages and closes the connection before the acknowledgement.
     StoresAndCloses,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Stored {
     pub(super) body: Vec<u8>,
 }
 
-/// What the server has.
+/// The state of the server: its stream, messages, and counts of reads and connections.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) manners: Manners,
@@ -184,7 +184,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationTo
     }
 }
 
-/// What a client sends.
+/// A command of a client.
 enum Command {
     Connect(Value),
     Ping,

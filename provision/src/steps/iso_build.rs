@@ -210,10 +210,8 @@ pub(crate) fn task_image(
         .and_then(ImageName::parse)
         .map(|image| (image.repository, tokens.pull_password(&id.to_string())));
     let id_text = id.to_string();
-    let secrets = TaskSecrets {
-        webhook: tokens.webhook_token(&id_text),
-        pull: pull.as_ref().map(|(_, secret)| secret),
-    };
+    let secrets =
+        TaskSecrets { webhook: tokens.report_token(&id_text), pull: pull.as_ref().map(|(_, secret)| secret) };
     let document = document(services, (id, created_at), machine, recipe, validated, &secrets);
     let input = image_input(services, (id, created_at), recipe, &document)?;
     let failed = |why| broken(model::error_chain(&why));

@@ -314,6 +314,9 @@ fn budget(services: &Services, context: &StepContext) -> Duration {
 /// Whether a BMC says that it does not read by the protocol of a URL.
 fn names_protocol(words: &str) -> bool {
     let words = words.to_ascii_lowercase();
+    // The URL itself, which many quote, says nothing.
+    let words: Vec<&str> = words.split_whitespace().filter(|word| !word.contains("://")).collect();
+    let words = words.join(" ");
     let refuses = ["not support", "unsupported", "mismatch"].iter().any(|refusal| words.contains(refusal));
     refuses && ["protocol", "http"].iter().any(|protocol| words.contains(protocol))
 }
@@ -321,9 +324,9 @@ fn names_protocol(words: &str) -> bool {
 fn exhausted(step: &StepName, refused: &[RefusedAttempt], why: &str) -> StepError {
     let busy = refused.iter().all(|refused| refused.plan.refusal.busy);
     let unread = refused.iter().all(|refused| refused.bytes_read == Some(0));
-    let by_protocol = refused.iter().any(|refused| names_protocol(&refused.plan.refusal.words));
+    let by_protocol = refused.iter().all(|refused| names_protocol(&refused.plan.refusal.words));
     let next_action = match (busy, unread) {
-        _ if by_protocol => {
+        (false, _) if by_protocol => {
             "the BMC does not read media by the protocol of their address: serve them by https (CONTROLLER_HTTPS_ADDR or MEDIA_HTTPS_ADDR) or by http, as its firmware wants it, and set media_base_url of this server to that address"
         }
         (true, _) => {

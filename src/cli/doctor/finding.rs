@@ -30,7 +30,7 @@ pub(super) struct Finding {
     /// The name of the check.
     pub(super) check: &'static str,
     pub(super) state: State,
-    /// What was found.
+    /// The result of the check, as one sentence.
     pub(super) what: String,
     /// Why the check matters.
     pub(super) why: &'static str,

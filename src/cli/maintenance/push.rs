@@ -55,7 +55,7 @@ pub(in crate::cli) struct TaggedName {
 }
 
 impl TaggedName {
-    /// What the settings of the packages name.
+    /// The name in the settings of the packages.
     pub(super) const DEFAULT: &str = "maintenance/boot:latest";
 }
 

@@ -161,7 +161,7 @@ fn the_help_of_every_command_matches_the_snapshot() {
     insta::assert_snapshot!("cli-help", all);
 }
 
-/// What a command line costs before its command begins: the definition, examples included, and its parse. The process itself is
+/// The cost of a command line before its command begins: the definition, examples included, and its parse. The process itself is
 /// measured by `.ci/starts`, because a test in a busy machine cannot hold milliseconds.
 #[test]
 fn the_definition_of_the_command_line_is_cheap() {

@@ -211,3 +211,22 @@ fn a_watch_says_why_no_further_job_of_the_batch_starts_and_what_to_do() {
     let said = "no further job starts (canary): look at the failure first";
     assert_eq!(ran.err.matches(said).count(), 1, "{}", ran.err);
 }
+
+#[test]
+fn jobs_of_many_servers_take_the_limits_of_a_batch_and_one_job_refuses_them() {
+    let (_dir, [recipe, ..]) = files();
+    let controller = Controller::start(two_servers);
+    let limits = ["--max-parallel", "3", "--canary", "1", "--stop-after", "2", "--priority", "7"];
+    let two = ["job", "create", "--server", "XF-1", "--server", "XF-2", "--recipe", &recipe];
+    controller.shoal(&[&two[..], &limits].concat()).ends_with(0);
+    let sent = posts(&controller)[0].json();
+    assert_eq!(
+        (&sent["max_parallel"], &sent["canary"], &sent["stop_after"]),
+        (&json!(3), &json!(1), &json!(2))
+    );
+    assert_eq!(sent["rows"][1]["priority"], 7, "{sent}");
+    let one = ["job", "create", "--server", "XF-1", "--recipe", &recipe];
+    let ran = controller.shoal(&[&one[..], &limits].concat()).ends_with(2);
+    assert!(ran.err.contains("of the jobs of many servers"), "{}", ran.err);
+    assert_eq!(posts(&controller).len(), 1, "nothing was sent for one server");
+}

@@ -98,7 +98,7 @@ fn line(root: &Command, text: &str, opened: bool) -> (Vec<String>, bool) {
     (words, given)
 }
 
-/// What clap says against a line of a text.
+/// Returns the error of clap for a line of a text.
 fn wrong(root: &Command, words: &[String], given: bool) -> Option<String> {
     // `…` stands for the rest; a value in braces is written at run time.
     if words.iter().any(|word| word == "…") {

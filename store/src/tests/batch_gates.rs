@@ -285,7 +285,7 @@ async fn a_stopped_batch_without_a_queued_job_is_not_in_the_overview() {
     assert_eq!(kit.store.overview(present(4)).await.unwrap().stopped, []);
 }
 
-/// What keeps each queued run from its start, as the overview and the gate of each run say it.
+/// Names the blocker of each queued run, which must be the same in the overview and in the gate of the run.
 async fn blockers(kit: &Kit, runs: &[RunId]) -> Vec<String> {
     let mut gates = BTreeMap::new();
     let mut names = Vec::new();

@@ -211,7 +211,7 @@ fn new_job(name: &str, created: Time, key: Option<&str>, request: &str) -> NewRu
             schema_id: "schema".to_owned(),
         }),
         maintenance_iso_url: "file:m.iso".to_owned(),
-        webhook_token_hash: "hash".to_owned(),
+        report_token_hash: "hash".to_owned(),
     };
     let idempotency = key.map(|key| Idempotency { key: key.to_owned(), request_sha256: request.to_owned() });
     NewRun {

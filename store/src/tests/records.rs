@@ -487,3 +487,29 @@ async fn what_a_machine_reported_is_stored_with_the_first_signal_and_deleted_wit
     kit.outside().execute("DELETE FROM runs", []).unwrap();
     assert_eq!(kit.store.install_log(id).await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn a_held_job_needs_an_operator_and_is_not_overdue_and_only_open_runs_are_unfinished() {
+    let kit = Kit::new();
+    let mut runs = Vec::new();
+    for name in ["A", "B", "C"] {
+        kit.server(name).await;
+        runs.push(kit.create_run(NewRun { deadline_at: at(100), ..new_job(name, at(0), None, name) }).await);
+    }
+    let held = kit.run(runs[0]).await;
+    let hold = model::Hold {
+        class: model::HoldClass::OPERATOR,
+        since: at(1),
+        remind_at: at(90_000),
+        verbs: Vec::new(),
+        detail: "later".to_owned(),
+    };
+    let on_hold = Run { phase: Phase::Held, hold: Some(hold), next_run_at: None, ..held.clone() };
+    kit.commit(RunChange::of(on_hold), &held, at(1)).await;
+    kit.end(runs[1], Outcome::Succeeded, at(2)).await;
+    let needs = kit.store.needs_operator(at(200)).await.unwrap();
+    assert_eq!((needs.overdue_jobs, needs.held_jobs, needs.stopped_batches), (1, 1, 0));
+    let mut open: Vec<RunId> = kit.store.unfinished_of(runs.clone()).await.unwrap().into_iter().collect();
+    open.sort();
+    assert_eq!(open, [runs[0], runs[2]]);
+}

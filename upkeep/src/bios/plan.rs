@@ -30,7 +30,7 @@ const MAX_NEAREST: usize = 8;
 pub struct SettingItem {
     /// The name of the attribute; `BootOrder` for the boot order.
     pub name: String,
-    /// Whether it is the boot order.
+    /// Whether the setting is the boot order.
     pub boot_order: bool,
     /// The value in force; null when it is not known, or a password.
     pub now: Value,
@@ -38,7 +38,7 @@ pub struct SettingItem {
     pub then: Value,
     /// `change`, `pending`, `skip` or `refuse`.
     pub decision: String,
-    /// Why.
+    /// The reason of the decision.
     pub reason: String,
 }
 
@@ -52,7 +52,7 @@ impl SettingItem {
 /// The plan of a run; the output of its step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Planned {
-    /// What happens, in one sentence.
+    /// The plan in one sentence for operators.
     pub(super) summary: String,
     pub(super) items: Vec<SettingItem>,
     /// Whether nothing shows attributes that wait: the BIOS has no settings object.
@@ -114,7 +114,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     Ok(connected.report(report))
 }
 
-/// What an order means for a server.
+/// Plans an order for a server: one item for each attribute, and one for the boot order if the order has one.
 pub fn planned(order: &ApplyBios, seen: &BiosShown) -> Vec<SettingItem> {
     let mut nearest_left = MAX_NEAREST;
     let attributes =

@@ -1,4 +1,4 @@
-//! What a BMC shows of the settings of its BIOS and of the boot order. Reads only.
+//! Reads the settings of the BIOS and the boot order from a BMC. Changes nothing.
 
 use redfish::{AttributeRegistry, Bios, Bmc, ErrorKind, RedfishError, SettingsView, SystemInfo};
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use super::super::bios_order::looks_secret;
 /// The member of the boot order in a view of it.
 pub(super) const ORDER: &str = "BootOrder";
 
-/// What is read.
+/// Which parts of the settings of the BIOS a read includes.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The attributes and their registry.
@@ -17,7 +17,7 @@ pub struct Wanted {
     pub boot_order: bool,
 }
 
-/// What a BMC shows. An inner error says why it shows nothing.
+/// The settings of the BIOS, their registry and the boot order as a BMC shows them. An inner error says why one is missing.
 #[derive(Clone, Debug)]
 pub struct BiosShown {
     /// The settings of the BIOS.
@@ -73,11 +73,11 @@ pub struct AttributeRow {
     pub value: Value,
     /// Another value that waits for a restart of the host.
     pub pending: Option<Value>,
-    /// What the attribute takes, in words.
+    /// The values that the attribute takes, in words.
     pub takes: Option<String>,
-    /// Whether it cannot be written; `None` without a registry.
+    /// Whether the attribute cannot be written; `None` without a registry.
     pub read_only: Option<bool>,
-    /// Whether it is a password.
+    /// Whether the attribute is a password.
     pub secret: bool,
 }
 

@@ -8,7 +8,7 @@ use super::plan::Planned;
 use super::read::options;
 use model::StepName;
 
-/// What a step writes.
+/// The resource that a step writes: the attributes of the BIOS, or the boot order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Attributes,
@@ -23,7 +23,7 @@ impl Target {
         if step == names::BIOS_BOOT_ORDER { Self::BootOrder } else { Self::Attributes }
     }
 
-    /// The step that writes it.
+    /// The step that writes the target.
     pub(super) fn step(self) -> &'static StepName {
         match self {
             Self::Attributes => names::BIOS_WRITE,
@@ -31,7 +31,7 @@ impl Target {
         }
     }
 
-    /// What it is, in words.
+    /// The name of the target in a sentence.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Attributes => "the settings of the BIOS",
@@ -85,16 +85,16 @@ impl Target {
     }
 }
 
-/// What the BMC shows of all that the run wants.
+/// The wanted settings that are not in force yet, as one read of the BMC showed them.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Names with the value in force and the wanted one, of what is not in force.
+    /// The name, the value in force and the wanted value of each setting that is not in force.
     pub(super) open: Vec<(String, Value, Value)>,
-    /// How many of them wait for a restart.
+    /// How many open settings wait for a restart.
     pub(super) pending: usize,
-    /// How many of them may wait for a restart, because the BMC does not show what it stores.
+    /// How many open settings may wait for a restart, because the BMC does not show what it stores.
     pub(super) unseen: usize,
-    /// Whether one of them waits no longer, although the BMC would show it.
+    /// Whether an open setting waits no longer, although the BMC would show it.
     pub(super) is_lost: bool,
 }
 

@@ -41,9 +41,9 @@ const MAX_SENT: u32 = 3;
 pub(super) struct Written {
     /// How often the settings were sent.
     pub(super) sent: u32,
-    /// When they were sent last; stored before they were.
+    /// When the settings were sent last; stored before they were.
     sent_at: Option<Time>,
-    /// Whether the BMC accepted them.
+    /// Whether the BMC accepted the settings.
     accepted: bool,
     absent: Absent,
 }
@@ -82,7 +82,7 @@ pub(super) async fn run(
     .await
 }
 
-/// What one attempt led to.
+/// The result of one attempt to write settings.
 enum Attempt {
     Report(Box<StepReport>),
     /// Nothing could be read.

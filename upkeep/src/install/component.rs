@@ -1,18 +1,22 @@
-//! What the steps of one component share: its item of the plan, the outputs of its other steps, its installed version.
+//! The state that the steps of one component share: its item of the plan, the outputs of its other steps, its installed version.
+
+use std::time::Duration;
 
 use redfish::{Bmc, RedfishError, SystemSelector, UpdateState};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::super::{InstallFirmware, names};
+use super::super::{InstallFirmware, names, waits};
 use super::offer::{PlanItem, Planned};
 use super::validate::order;
-use bmc::{failure, output_of};
-use engine::{StepContext, StepError};
+use bmc::{failure, output_of, wait_for_bmc};
+use engine::{StepContext, StepError, StepReport};
 use firmware::{
     Component, Entry, FirmwareVersion, OwnVersions, Recognised, Restart, ShownFirmware, VersionOrder,
     candidates, compare, running,
 };
-use model::{Serial, StepName, StepPhase, StepRecord};
+use model::{Serial, StepName, StepPhase, StepRecord, Time};
 
 /// The component of a step.
 pub(super) struct Current {
@@ -44,8 +48,8 @@ impl Current {
         }
     }
 
-    /// What a state of the update means for the component: a restart of which no message says what restarts is one of the BMC for
-    /// its own firmware.
+    /// Completes a state that does not say what restarts: for the firmware of the BMC it is the BMC, for all other firmware the
+    /// host.
     pub(super) fn meaning(&self, state: &UpdateState) -> UpdateState {
         match state {
             UpdateState::NeedsRestart if self.item.component == Component::Bmc => {
@@ -102,6 +106,32 @@ pub(super) struct Inventory {
     pub(super) members: Vec<ShownFirmware>,
     /// How many members could not be read: what they are is not known.
     pub(super) unreadable: usize,
+}
+
+/// How long a BMC may list entries of its inventory that it cannot show, before the step goes on without them.
+const READABLE_WITHIN: Duration = Duration::from_secs(2 * 60);
+/// The delay between two reads meanwhile.
+const READ_AGAIN: Duration = Duration::from_secs(30);
+
+/// The output of a step that waits for the entries that could not be read.
+#[derive(Serialize, Deserialize)]
+struct Unread {
+    unread_since: Time,
+}
+
+/// The report of a step that has met `unread` entries of the inventory which the BMC cannot show: a BMC that has just restarted lists some
+/// that it shows later. `None` when there are none, or when they had their time.
+pub(super) fn wait_for_unread(context: &StepContext, unread: usize) -> Option<StepReport> {
+    if unread == 0 {
+        return None;
+    }
+    let now = context.now();
+    let unread_since = context.own_output::<Unread>().map_or(now, |seen| seen.unread_since);
+    let left = READABLE_WITHIN.checked_sub(now.since(unread_since)).filter(|left| !left.is_zero())?;
+    let detail = format!("the BMC lists {unread} entries of its firmware inventory that it cannot show");
+    let mut wait = wait_for_bmc(&waits::PARTS_SHOWN, left + READABLE_WITHIN, detail);
+    wait.poll = Some(READ_AGAIN);
+    Some(StepReport::wait(wait).with_output(json!(Unread { unread_since })))
 }
 
 /// The firmware of a component as the BMC shows it now, with the path of its member.

@@ -1,18 +1,18 @@
 //! `firmware.confirm`: reads the inventory once more, stores it, and compares it with the whole plan: the update of a later
 //! component may have undone that of an earlier one.
 
-use redfish::RedfishError;
+use redfish::{RedfishError, SystemSelector};
 use serde_json::json;
 
 use super::super::identified::identified_bmc;
 use super::super::{UpkeepServices, names};
-use super::component::{inventory, of_item};
+use super::component::{inventory, of_item, wait_for_unread};
 use super::offer::Planned;
 use bmc::{failure, from_redfish, output_of};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{OwnVersions, VersionOrder, candidates, compare};
 use model::mutant::{self, Mutant};
-use model::{Effect, NewEvent, StepName};
+use model::{Effect, EventLevel, NewEvent, StepName};
 
 const STEP: &StepName = names::FW_CONFIRM;
 
@@ -20,14 +20,25 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let plan: Planned = output_of(STEP, context, names::FW_PLAN)?;
     let installs: Vec<_> = plan.items.iter().filter(|item| item.installs()).collect();
     if installs.is_empty() {
-        let summary = "nothing to install: every component has its version".to_owned();
+        let unknown = plan.items.iter().any(|item| item.decision == "unknown");
+        let summary = match unknown {
+            false => "nothing to install: every component has its version".to_owned(),
+            true => format!("nothing was installed: {}", super::plan::summary(&plan.items)),
+        };
         let output = json!({ "summary": summary, "items": plan.items });
-        return Ok(StepReport::done().with_output(output).event(NewEvent::info("firmware.current", summary)));
+        let mut event = NewEvent::info("firmware.current", summary);
+        if unknown {
+            event.level = EventLevel::Warn;
+        }
+        return Ok(StepReport::done().with_output(output).event(event));
     }
-    let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
+    let (connected, _) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
     let failed = |error: RedfishError| from_redfish(STEP, &error);
     let shown = inventory(&connected.bmc).await.map_err(failed)?;
-    let own = OwnVersions::from(&found.discovery);
+    // The first step of the run has seen the versions from before.
+    let selector = SystemSelector::serial(connected.server.serial.as_str());
+    let discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
+    let own = OwnVersions::from(&discovery);
     let mut missing = Vec::new();
     for (item, then) in installs.iter().filter_map(|item| Some((item, item.then.as_ref()?))) {
         let all = candidates(&shown.members, item.component);
@@ -38,6 +49,12 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
             missing.push(item.what());
         }
     }
+    if !missing.is_empty()
+        && let Some(wait) = wait_for_unread(context, shown.unreadable)
+    {
+        connected.bmc.release_idle();
+        return Ok(wait);
+    }
     if !missing.is_empty() && !mutant::active(Mutant::TrustsTask) {
         let summary = format!(
             "{} was installed and verified, and another version is installed now: the update of another component replaced it",
@@ -46,7 +63,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         let next = "order the installation again; compare the versions of the set with what the vendor says about their order";
         return Err(StepError::fail(failure(names::class::VERSION_UNCHANGED, STEP, summary, next)));
     }
-    let hardware = connected.bmc.hardware(&found.discovery).await.map_err(failed)?;
+    let hardware = connected.bmc.hardware(&discovery).await.map_err(failed)?;
     let what: Vec<String> =
         installs.iter().map(|item| format!("{} (was {})", item.what(), item.version_now())).collect();
     let summary = format!("installed {}", what.join(", "));

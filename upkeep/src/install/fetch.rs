@@ -55,7 +55,7 @@ fn wait(upload: &Upload, detail: String, poll: Duration) -> StepReport {
     StepReport::wait(wait).with_output(json!(upload))
 }
 
-/// Looks once how far the BMC is with an image that it reads from a URL.
+/// Reads once how far the BMC is with an image that it reads from a URL.
 pub(super) async fn look(
     services: &UpkeepServices,
     context: &StepContext,
@@ -120,12 +120,12 @@ pub(super) async fn look(
     }
 }
 
-/// What the media server has sent so far.
+/// Returns how much of the image the media server has sent.
 async fn reads_of(services: &UpkeepServices, fetch: &Fetch) -> Result<ImageReads, StepError> {
     services.urls.reads(&fetch.grant).await.map_err(|why| unavailable(STEP, &why))
 }
 
-/// What one look at the BMC showed.
+/// The state, handle and messages of the update, as one read of the BMC showed them.
 struct Seen {
     shown: Shown,
     handle: UpdateHandle,
@@ -137,15 +137,16 @@ struct Seen {
 enum Shown {
     /// The BMC shows neither a task nor a state of this update.
     Nothing,
-    /// It works on the update.
+    /// The BMC works on the update.
     Works,
-    /// It has the image: it asks for what follows, or says that it is done.
+    /// The BMC has the image: it waits for the next request or a restart, or says that the update is done.
     Has,
-    /// Its task failed.
+    /// The task of the update failed.
     Failed,
 }
 
-/// Looks at the BMC. `before` was read before the look: a state that a BMC showed before its first read is an earlier one.
+/// Reads the state of the update from the BMC. A state that the service showed before the upload is that of an earlier update as
+/// long as `before`, the reads of the image up to now, has none.
 async fn see(
     context: &StepContext,
     bmc: &Bmc,
@@ -181,7 +182,7 @@ async fn see(
     Ok(Ok(Seen { shown, handle, messages: poll.messages }))
 }
 
-/// What follows from a look.
+/// The decision that follows from one read of the BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     /// The BMC has the image: the update is watched.
@@ -193,7 +194,8 @@ enum Judgement {
     Wait,
 }
 
-/// Decides. `unclear_since`: since when a BMC that shows its updates shows none after a request without a clear response.
+/// Decides what follows from a read of the BMC. `unclear_since`: since when a BMC that shows its updates shows none after a
+/// request without a clear response.
 fn judge(
     fetch: &Fetch,
     shown: Shown,

@@ -28,7 +28,7 @@ pub(super) struct FirmwareStream {
     piece: Vec<u8>,
     taken: usize,
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
-    /// What is sent when the last piece is the next one.
+    /// Notifies the owner of the [`LastPiece`] that the last piece is the next one.
     reached: Option<oneshot::Sender<()>>,
     allowed: Allowed,
 }

@@ -22,7 +22,7 @@ pub struct PlanItem {
     pub then: Option<FirmwareVersion>,
     /// `install`, `skip`, `refuse` or `unknown`.
     pub decision: String,
-    /// Why it is skipped or refused; for an installation, the relation of the versions.
+    /// Why the component is skipped or refused; for an installation, the relation of the versions.
     pub reason: String,
     /// The digest of the artifact that is installed.
     pub digest: Option<String>,
@@ -45,7 +45,7 @@ impl PlanItem {
         format!("{}/{}", self.component, self.id.as_deref().unwrap_or_default())
     }
 
-    /// What is installed, in a few words.
+    /// Names the component, its new version and its device in a few words.
     pub fn what(&self) -> String {
         let then = self.then.as_ref().map_or("", FirmwareVersion::as_str);
         match (&self.id, self.devices) {
@@ -63,13 +63,13 @@ impl PlanItem {
 /// The plan of a run; the output of its step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Planned {
-    /// What happens, in one sentence.
+    /// The plan in one sentence for operators.
     pub(super) summary: String,
     /// The components, in the order of installation.
     pub(super) items: Vec<PlanItem>,
 }
 
-/// What an order means for a server.
+/// Plans a firmware order for a server: one item for each component.
 ///
 /// # Errors
 /// When the files of the order are no set.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::super::identified::identified_bmc;
 use super::super::{InstallFirmware, UpkeepServices, names, waits};
-use super::component::inventory;
+use super::component::{inventory, wait_for_unread};
 use super::offer::{PlanItem, Planned, planned};
 use super::validate::order;
 use bmc::{QUEUE, class, failure, from_redfish, wait_for_bmc};
@@ -18,8 +18,6 @@ use model::{EventLevel, NewEvent, StepInstance, StepName, StepPhase};
 const STEP: &StepName = names::FW_PLAN;
 /// How long a host boots until its BMC lists all parts.
 const BOOT_TIME: Duration = Duration::from_secs(10 * 60);
-/// How long a BMC may list entries of its inventory that it cannot show, before the plan is made without them.
-const READABLE_WITHIN: Duration = Duration::from_secs(2 * 60);
 /// The delay between two reads meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -38,10 +36,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         let next = "restart the BMC, then read the inventory: `shoal server inventory SERIAL --refresh`";
         StepError::fail(failure(class::UNSUPPORTED, STEP, summary, next))
     })?;
-    let wait = parts_may_appear(context, &order, &server).or_else(|| parts_may_be_read(context, &server));
-    if let Some(wait) = wait {
+    let wait = parts_may_appear(context, &order, &server).map(StepReport::wait);
+    if let Some(wait) = wait.or_else(|| wait_for_unread(context, server.unread)) {
         connected.bmc.release_idle();
-        return Ok(StepReport::wait(wait));
+        return Ok(wait);
     }
     let items = planned(&order, &server)
         .map_err(|why| StepError::fail(failure(class::INPUT, STEP, why, "order the installation again")))?;
@@ -68,19 +66,6 @@ fn parts_may_appear(
     let missing = order.files.iter().map(|entry| entry.file.component).find(|part| !is_shown(*part))?;
     let detail = format!("the host was powered on, and its BMC shows no {missing} yet");
     let mut wait = wait_for_bmc(&waits::PARTS, left + BOOT_TIME, detail);
-    wait.poll = Some(LOOK_INTERVAL);
-    Some(wait)
-}
-
-/// A BMC that has just restarted lists members that it cannot show yet: they get [`READABLE_WITHIN`] from the first read.
-fn parts_may_be_read(context: &StepContext, server: &ServerFirmware) -> Option<WaitRequest> {
-    let left = READABLE_WITHIN.checked_sub(context.now().since(context.record.started_at))?;
-    if server.unread == 0 {
-        return None;
-    }
-    let detail =
-        format!("the BMC lists {} entries of its firmware inventory that it cannot show", server.unread);
-    let mut wait = wait_for_bmc(&waits::PARTS_SHOWN, left + READABLE_WITHIN, detail);
     wait.poll = Some(LOOK_INTERVAL);
     Some(wait)
 }

@@ -22,7 +22,7 @@ use engine::{StepContext, StepError, StepReport, WaitRequest};
 use firmware::{Component, Restart};
 use model::{NewEvent, StepName};
 
-/// What the order says about a restart of the host.
+/// Returns whether the order permits a restart of the host now, or the wait until it does.
 fn permission(step: &StepName, context: &StepContext, current: &Current) -> Result<Permission, StepError> {
     let (order, what) = (&current.order, current.item.what());
     let rule = RestartRule {

@@ -1,4 +1,4 @@
-//! What is stored about an image that is sent, or whose URL is given out: the output of `firmware.upload`, which later steps read.
+//! The stored state of an image that is sent, or whose URL is given out: the output of `firmware.upload`, which later steps read.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) struct Upload {
     pub(super) looked_since: Option<Time>,
     /// The accepted update.
     pub(super) handle: Option<UpdateHandle>,
-    /// When it was accepted.
+    /// When the update was accepted.
     pub(super) accepted_at: Option<Time>,
     /// How long the update may take, in seconds.
     pub(super) limit_s: u64,

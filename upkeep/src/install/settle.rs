@@ -66,17 +66,17 @@ struct Open {
     restarted: bool,
     /// Whether this run has requested the restart of the BMC that the update needs.
     bmc_restarted: bool,
-    /// What the watch stored, or would begin with.
+    /// The stored progress of the watch, or the one with which the watch would begin.
     watched: Option<Watched>,
     component: String,
     /// How long an update may take.
     limit: Duration,
-    /// When it was accepted, as far as that is known.
+    /// When the update was accepted, as far as that is known.
     since: Time,
 }
 
 impl Open {
-    /// What the next run on the server is to look at.
+    /// Describes the open update for the next run on the server.
     fn left(&self, snapshot: &Snapshot) -> LeftUpdate {
         let plan = snapshot.records_of(names::FW_PLAN).next_back();
         let plan = plan.and_then(|record| Planned::deserialize(&record.output).ok());
@@ -91,7 +91,7 @@ impl Open {
     }
 }
 
-/// What a look showed.
+/// The state of the update, as one read showed it.
 enum Seen {
     /// The update runs, in words for operators.
     Runs(String),
@@ -261,7 +261,7 @@ fn ended(component: &str, state: &UpdateState) -> StepReport {
     report.event(NewEvent::warn("firmware.unverified", message))
 }
 
-/// What a run leaves to the BMC that ends without its steps: the record of the update that may run.
+/// Returns the effect that records the update which may still run, for a run that ends without its steps.
 pub(crate) fn left_behind(snapshot: &Snapshot, now: Time) -> Option<Effect> {
     let serial = snapshot.run.server.as_ref()?;
     open(snapshot, now).map(|open| open.left(snapshot).recorded(serial))

@@ -220,7 +220,7 @@ fn not_accepted(current: &Current, error: &RedfishError, upload: &Upload) -> Ste
     from_redfish_change(STEP, error).with_output(json!(unsent))
 }
 
-/// Looks whether an image has arrived of which that is not known.
+/// Reads whether an image whose upload had no clear response has arrived.
 async fn look(
     services: &UpkeepServices,
     context: &StepContext,
@@ -291,7 +291,7 @@ fn look_again(current: &Current, upload: Upload, passed: Duration) -> StepReport
     StepReport::wait(wait).with_output(json!(upload))
 }
 
-/// What a look at the BMC showed.
+/// Whether the BMC shows that an image has arrived.
 enum Arrived {
     Yes(Box<UpdateHandle>),
     /// The BMC works on an upload or an update.

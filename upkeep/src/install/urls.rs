@@ -1,4 +1,4 @@
-//! What an installation needs of the media server: a URL from which one BMC reads one image, and what was read.
+//! The part of the media server that an installation uses: a URL from which one BMC reads one image, and the count of its reads.
 //!
 //! ```text
 //!   issue ──> Grant + URL ──> checkpoint (intent and grant, one transaction) ──> SimpleUpdate with the URL
@@ -17,7 +17,7 @@ use bmc::Unavailable;
 use firmware::VerifiedFirmware;
 use model::{Grant, RunId, Time};
 
-/// What a URL is issued for.
+/// An order for a URL from which one BMC reads one image in one attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct UrlOrder<'a> {
     /// The run.
@@ -59,7 +59,7 @@ impl fmt::Debug for IssuedUrl {
     }
 }
 
-/// What a BMC has read through a grant.
+/// The reads of an image through one grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageReads {
     /// The number of bytes sent; bytes that were sent twice count twice.
@@ -84,7 +84,7 @@ pub trait ImageUrls: Send + Sync {
     /// When BMCs refuse a URL below this base.
     fn issue(&self, order: &UrlOrder<'_>) -> Result<IssuedUrl, String>;
 
-    /// What was read through the grant whose token has this hash.
+    /// Returns the reads through the grant whose token has this hash.
     async fn reads(&self, token_hash: &str) -> Result<ImageReads, Unavailable>;
 
     /// Drops what is kept in memory of the grants of a run. Called after their end is durable.

@@ -112,16 +112,16 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     Ok(not_yet(context, &current, watched.as_ref(), verified, (task, restarted)))
 }
 
-/// What the task of the update shows.
+/// The state that the task of the update shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Running,
-    /// It waits for a restart of the host.
+    /// The task waits for a restart of the host.
     Scheduled,
     Over,
 }
 
-/// One read.
+/// The installed version and the state of the task, as one read showed them.
 struct Seen {
     version: Option<FirmwareVersion>,
     task: Task,

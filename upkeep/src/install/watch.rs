@@ -43,16 +43,16 @@ const RESTART_BEGINS: Duration = Duration::from_secs(180);
 /// A progress event is written for each step of this many percent.
 const EVENT_STEP: u8 = 25;
 
-/// What the BMC said at the end.
+/// The end of the task, as the BMC reported it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Word {
     /// Nothing final.
     #[default]
     None,
-    /// It succeeded.
+    /// The task succeeded.
     Done,
-    /// It continues with the restart of the host.
+    /// The update continues with the restart of the host.
     HostRestart,
     /// The task vanished.
     Gone,
@@ -61,7 +61,7 @@ pub(super) enum Word {
 /// The output of the step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Watched {
-    /// What is known of the task; [`Watched::handle`] is what the BMC may do now.
+    /// The last known handle of the update; [`Watched::handle`] is that of what the BMC may do now.
     pub(super) handle: UpdateHandle,
     pub(super) accepted_at: Time,
     pub(super) limit_s: u64,
@@ -77,10 +77,10 @@ pub(super) struct Watched {
     logged: u8,
     /// The second request may have been sent, and its task is not known.
     starting: bool,
-    /// When it was sent last; stored before it is sent.
+    /// When the second request was sent last; stored before it is sent.
     #[serde(default)]
     started_at: Option<Time>,
-    /// How often it was sent.
+    /// How often the second request was sent.
     #[serde(default)]
     starts: u32,
     /// The restart of the BMC that the update needs.
@@ -91,7 +91,7 @@ pub(super) struct Watched {
 /// A restart of the BMC that an update needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct BmcRestart {
-    /// When it was requested last; stored before the request.
+    /// When the restart was requested last; stored before the request.
     sent_at: Option<Time>,
     sent: u32,
     /// Whether the request has left this program for certain.
@@ -303,7 +303,7 @@ fn stuck_after(
     StepReport::fail(failure(names::class::UPDATE_STUCK, STEP, summary, next)).with_output(json!(watched))
 }
 
-/// What follows when the task failed, vanished, or has nothing more to say: the version decides.
+/// Decides by the installed version when the task failed, vanished, or has nothing more to say.
 async fn ended(
     context: &StepContext,
     current: &Current,

@@ -129,7 +129,7 @@ fn returned(
     Ok(report)
 }
 
-/// What a BMC that is back shows.
+/// The values that a BMC shows when it is back.
 struct Visit {
     power: redfish::PowerState,
     last_reset: Option<String>,

@@ -49,7 +49,7 @@ pub(super) struct ResetProgress {
     pub(super) before: Option<String>,
     /// Reads without response since the last one with a response.
     silent: u32,
-    /// What showed that the BMC restarts.
+    /// The sign by which the BMC showed its restart, in words.
     pub(super) sign: Option<String>,
 }
 
@@ -108,7 +108,7 @@ async fn send(
     Ok(waiting(detail.clone(), &progress).event(NewEvent::info("bmc.reset-sent", detail)))
 }
 
-/// Looks for a sign that the BMC restarts.
+/// Reads whether the BMC shows a sign that it restarts.
 async fn look(
     services: &UpkeepServices,
     context: &StepContext,
@@ -164,7 +164,7 @@ async fn look(
         .with_output(json!(progress)))
 }
 
-/// What a BMC that responds shows of its restart, if anything.
+/// Returns the sign by which a BMC that responds shows its restart, if there is one.
 async fn sign(
     bmc: &redfish::Bmc,
     found: &Identified,

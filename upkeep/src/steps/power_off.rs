@@ -117,7 +117,7 @@ fn is_refused(error: &RedfishError) -> bool {
     definite && !error.maybe_applied()
 }
 
-/// What follows when no shutdown can be requested.
+/// Forces the host off if the order allows it, and fails otherwise, because no shutdown can be requested.
 async fn without_shutdown(
     context: &StepContext,
     connected: &ConnectedBmc,

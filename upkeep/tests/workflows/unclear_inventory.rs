@@ -13,13 +13,16 @@ use crate::firmware::{NEW, of_another_maker, order, order_of_nics, plan_of, vend
 use crate::kit::Bench;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_image_with_the_new_version_is_not_taken_for_the_one_that_runs() {
-    for id in ["AAA", "ZZZ"] {
+async fn a_second_image_with_the_new_or_the_old_version_is_not_taken_for_the_one_that_runs() {
+    let config = vendor("generic");
+    let old =
+        config.service.firmware.iter().find(|item| item.component == Kind::Bios).unwrap().version.clone();
+    for (id, version) in [("AAA", NEW), ("ZZZ", NEW), ("AAA", &old), ("ZZZ", &old)] {
         let mut config = vendor("generic");
         config.service.firmware.push(FirmwareItem {
             id: id.to_owned(),
             name: "BIOS".to_owned(),
-            version: NEW.to_owned(),
+            version: version.to_owned(),
             updateable: true,
             ..FirmwareItem::default()
         });

@@ -28,25 +28,25 @@ const CHUNK: usize = 1 << 20;
 /// The outcome of copying one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
-    /// It is in the copy.
+    /// The file is in the copy now.
     Done,
-    /// It was in the copy before.
+    /// The file was in the copy before.
     Before,
-    /// It does not exist any more.
+    /// The file does not exist any more.
     Gone,
-    /// Its content does not have the digest of its name; it is not in the copy.
+    /// The content of the file does not have the digest of its name; the file is not in the copy.
     Damaged,
 }
 
-/// With what the copy of content shares its place on the disk.
+/// The file with which a copy of content shares its place on the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Sharing {
-    /// With nothing.
+    /// The copy shares its place with nothing.
     #[default]
     Nothing,
-    /// With its source.
+    /// The copy shares its place with its source.
     Source,
-    /// With an earlier copy that has equal paths below this root.
+    /// The copy shares its place with an earlier copy that has equal paths below this root.
     Earlier(PathBuf),
 }
 
@@ -346,7 +346,7 @@ pub(super) fn line_of(line: &str) -> Option<(&str, &Path)> {
     line_of_data(line).filter(|(hex, _)| hex.len() == 64)
 }
 
-/// What a line says about a path, if it stays below the data of a backup.
+/// Splits a line into its text and its path, if the path stays below the data of a backup.
 pub(super) fn line_of_data(line: &str) -> Option<(&str, &Path)> {
     let (said, path) = line.split_once("  ")?;
     let path = Path::new(path);

@@ -33,7 +33,7 @@ pub enum BackupError {
         /// The database file.
         path: PathBuf,
     },
-    /// Whether there is a database cannot be said.
+    /// The existence of a database cannot be determined.
     #[error("look at the database {}; run this as the user of the controller, or as root", path.display())]
     UnreadableData {
         /// The database file.
@@ -47,13 +47,13 @@ pub enum BackupError {
     NotABackup {
         /// The directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault of the directory, in words.
         reason: String,
     },
     /// A file of the backup is missing, damaged or not part of it.
     #[error("the backup is damaged: {reason}; use another backup")]
     Damaged {
-        /// What is wrong, with the file.
+        /// The fault, with the file, in words.
         reason: String,
     },
     /// A file of a new backup has other content than its source.
@@ -119,7 +119,7 @@ pub enum BackupError {
     /// The master key is not in the data directory.
     #[error("the master key cannot be part of the backup: {reason}")]
     NoKey {
-        /// Why not.
+        /// The reason why the key is not part of the backup.
         reason: &'static str,
     },
     /// The database could not be copied or checked.

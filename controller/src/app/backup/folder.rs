@@ -25,7 +25,7 @@ use super::work::{Phase, Work};
 use model::Time;
 use settings::Settings;
 
-/// What a backup leaves free on the disk of its target.
+/// The bytes that a backup leaves free on the disk of its target.
 const RESERVE: u64 = 64 << 20;
 /// The maximum of backups that are listed.
 const LISTED: usize = 1000;

@@ -18,7 +18,7 @@ use settings::Settings;
 use store::{back_up as copy_database, keys_of_copy, record_in_file};
 use zeroize::Zeroizing;
 
-/// What is copied, and how.
+/// An order to copy the data directory: the settings, the key, the place in the series and the way to copy.
 pub(super) struct CopyOrder<'a> {
     pub(super) settings: &'a Settings,
     pub(super) master_key: bool,

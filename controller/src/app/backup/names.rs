@@ -6,18 +6,18 @@ use std::path::Path;
 
 use super::error::{BackupError, file};
 
-/// What the backup contains.
+/// The name of the file with the summary of a backup.
 pub(super) const SUMMARY: &str = "backup.json";
-/// One line per file.
+/// The name of the file with the digests of a backup: one line per file.
 pub(super) const SUMS: &str = "SHA256SUMS";
 pub(super) const DATA: &str = "data";
 pub(super) const DATABASE: &str = "data/provisioner.db";
 pub(super) const MASTER_KEY: &str = "data/master.key";
 pub(super) const LIBRARY: &str = "data/maintenance";
 pub(super) const REGISTRY: &str = "data/oci";
-/// Content of the registry, by algorithm and digest.
+/// The directory with the content of the registry, by algorithm and digest.
 pub(super) const BLOBS: &str = "data/oci/blobs";
-/// When each tag of the registry was pushed.
+/// The file with the time at which each tag of the registry was pushed.
 pub(super) const TAG_TIMES: &str = "data/tag-times";
 
 /// The names in a directory that are UTF-8; none when there is no directory.

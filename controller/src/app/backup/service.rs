@@ -62,7 +62,7 @@ struct Inner {
     requested: Notify,
 }
 
-/// What is under way and what is requested.
+/// The operation and the verification that are under way or requested.
 #[derive(Default)]
 struct Current {
     running: Option<Running>,
@@ -74,7 +74,7 @@ struct Current {
 struct Running {
     order: Order,
     by: String,
-    /// Whether it was due, and not requested.
+    /// Whether the operation was due, and not requested.
     scheduled: bool,
     since: Time,
     work: Work,
@@ -109,7 +109,7 @@ impl BackupService {
         let settings = Arc::new(settings.clone());
         let target = Target::of(&settings).map_err(setting("use BACKUP_TARGET"))?;
         let stored = store.setting(KEY).await?;
-        // A row of another version is as none: its backups stay.
+        // A row that this version cannot read is ignored; the backups it lists are kept.
         let known = stored.and_then(|text| serde_json::from_str::<BackupState>(&text).ok());
         let is_new = known.is_none() && target.is_some();
         let state = known.unwrap_or_else(|| BackupState::new(uuid::Uuid::new_v4().to_string()));
@@ -246,7 +246,7 @@ impl BackupService {
 
     async fn make_one(&self, target: &Target, running: &Running) -> Result<(), BackupError> {
         let work = &running.work;
-        self.settle(target).await?;
+        self.finish_interrupted(target).await?;
         let now = self.0.clock.now();
         if running.scheduled && self.next(now).is_some_and(|next| next > now) {
             // The one that was due has its name already.
@@ -277,8 +277,8 @@ impl BackupService {
         Ok(())
     }
 
-    /// Looks whether the backup is there whose name was to be given when the controller was killed.
-    async fn settle(&self, target: &Target) -> Result<(), BackupError> {
+    /// Records a backup that was complete when the controller was killed before it had recorded it.
+    async fn finish_interrupted(&self, target: &Target) -> Result<(), BackupError> {
         let Some(pending) = self.0.state.lock().pending.clone() else { return Ok(()) };
         let there = pending.target == target.shown && target.contains(&pending).await?;
         let event = there.then(|| made_event(&pending).by(SCHEDULE));
@@ -430,7 +430,7 @@ fn made_event(made: &BackupRecord) -> NewEvent {
     }))
 }
 
-/// What a backup does not have, in words; `None` when it has everything.
+/// Describes the content that a backup does not have; `None` when it has everything.
 fn left_out(made: &BackupRecord) -> Option<String> {
     (made.left_out > 0).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! What is recorded about the backups of this controller: one row of the table of settings.
+//! The record of the backups of this controller: one row of the table of settings.
 //!
 //! ```text
 //!   records   what it made and has not removed, in the order of their numbers
@@ -29,13 +29,13 @@ pub(super) struct BackupRecord {
     pub(super) files: u64,
     pub(super) jobs: u64,
     pub(super) servers: u64,
-    /// Of `backup.json` in a folder, of the manifest in a registry.
+    /// The digest of `backup.json` in a folder, of the manifest in a registry.
     pub(super) digest: String,
-    /// The last time at which all of it was read and was right.
+    /// The last time at which the whole backup was read and was right.
     pub(super) verified_at: Time,
-    /// What is wrong with it.
+    /// The damage of the backup, in words, if a verification found any.
     pub(super) damage: Option<String>,
-    /// Whether it is on another disk than the data.
+    /// Whether the backup is on another disk than the data.
     pub(super) apart: bool,
     /// The number of pieces of content that were damaged or missing in the data directory and are not in it.
     #[serde(default)]
@@ -77,7 +77,7 @@ pub(super) struct BackupFailure {
     pub(super) attempts: u32,
 }
 
-/// What is recorded about the backups of this controller.
+/// The record of the backups of this controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BackupState {
     /// The id of the series.

@@ -1,4 +1,4 @@
-//! What is in a backup, as its `backup.json` says.
+//! The contents of a backup, as its `backup.json` describes them.
 
 use model::Time;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct SeriesPlace {
     pub number: u64,
 }
 
-/// What a backup contains.
+/// The description of a backup: its version, time, counts and digests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupSummary {
     pub(super) format: u32,
@@ -23,7 +23,7 @@ pub struct BackupSummary {
     pub program: String,
     /// When the backup was made.
     pub made_at: Time,
-    /// The time of the last event in it; `None` when nothing has happened.
+    /// The time of the last event in the backup; `None` when nothing has happened.
     pub as_of: Option<Time>,
     /// The number of servers.
     pub servers: u64,
@@ -46,7 +46,7 @@ pub struct BackupSummary {
     pub damaged: Vec<String>,
     /// The SHA-256 digest of `SHA256SUMS`, in hex.
     pub(super) sums_sha256: String,
-    /// Its place among the backups that one controller makes; `None` for one that a command made.
+    /// The place of the backup among those that one controller makes; `None` for one that a command made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<SeriesPlace>,
 }

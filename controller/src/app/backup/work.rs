@@ -7,18 +7,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::BackupError;
 
-/// What an operation does now.
+/// The part of its work that an operation does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It has not begun.
+    /// The operation has not begun.
     Waiting,
-    /// It copies the data.
+    /// The operation copies the data.
     Copying,
-    /// It reads the copy again.
+    /// The operation reads the copy again.
     Verifying,
-    /// It sends the copy to a registry.
+    /// The operation sends the copy to a registry.
     Sending,
-    /// It removes older backups.
+    /// The operation removes older backups.
     Removing,
 }
 

@@ -23,7 +23,7 @@ const CLOSING: usize = 32;
 /// The number of connections that are closed when the process has no descriptor.
 const SHED: usize = 16;
 
-/// What the listeners of a controller share.
+/// The parts that the listeners of a controller share.
 #[derive(Clone)]
 pub(in crate::app) struct AdmissionParts {
     pub(in crate::app) budget: DescriptorBudget,
@@ -177,7 +177,7 @@ pub(in crate::app) struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
     closer: CancellationToken,
-    /// What its clients have proved.
+    /// The highest standing that the clients of the connection have proved.
     standing: Mutex<Standing>,
     /// Whether the last response was produced completely. The request ends when its bytes are sent.
     responded: AtomicBool,

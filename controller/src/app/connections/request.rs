@@ -61,7 +61,7 @@ impl IncomingRequest {
     }
 }
 
-/// What the head of a request claims.
+/// Returns the standing that the head of a request claims.
 fn claim(path: &str, headers: &HeaderMap) -> Standing {
     if MediaPath::parse(path).is_some() {
         Standing::Media

@@ -9,7 +9,7 @@
 use super::table::{Limits, PoolLimits};
 use settings::descriptors::DescriptorBudget;
 
-/// What a listener serves.
+/// The routes that a listener serves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::app) enum Serves {
     /// API, registry and media: the only listener.

@@ -24,7 +24,7 @@ use tokio::time::Sleep;
 
 /// How long a client may go on sending a body after its refusal was sent.
 const LINGER: Duration = Duration::from_secs(2);
-/// The most bytes of it that are read.
+/// The most bytes of such a body that are read.
 const LINGER_BYTES: usize = 16 << 20;
 
 use super::admission::Connection;

@@ -179,7 +179,7 @@ pub(super) struct Table {
     ranking: BTreeSet<(usize, Reverse<u64>, GroupKey)>,
     requests: HashMap<Slot, usize>,
     requests_of: HashMap<(IpAddr, Slot), usize>,
-    /// What clients of an address have proved, with the event of the proof.
+    /// The standing that clients of an address have proved, with the event of the proof.
     proved: HashMap<IpAddr, (Standing, u64)>,
 }
 
@@ -301,7 +301,7 @@ impl Table {
         }
     }
 
-    /// What clients of an address have proved. Of a shared address nothing is known.
+    /// Returns the standing that clients of an address have proved. Of a shared address nothing is known.
     fn standing_of(&self, holder: Holder) -> Standing {
         let known = self.proved.get(&holder.address).filter(|_| !holder.shared);
         known.map_or(Standing::Anonymous, |(standing, _)| *standing)

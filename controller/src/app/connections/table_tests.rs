@@ -164,7 +164,7 @@ fn a_proof_through_a_proxy_counts_for_its_client_and_not_for_the_connection() {
     assert_eq!(table.begin(id, client(1), Standing::Known), Ok(()));
 }
 
-/// What happens to a table.
+/// An event of a connection table.
 #[derive(Clone, Debug)]
 enum Event {
     Admit(u8),

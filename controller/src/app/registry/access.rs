@@ -50,7 +50,7 @@ const USER_PREFIX: &str = "password ";
 /// The interval of checks for a changed rules file.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the access control of the registry is built from.
+/// The parts from which the access control of the registry is built.
 pub(in crate::app) struct RegistryAccess<'a> {
     pub(in crate::app) settings: &'a Settings,
     pub(in crate::app) auth: Arc<Authenticator>,

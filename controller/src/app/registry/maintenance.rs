@@ -310,7 +310,7 @@ impl RegistryMaintenance {
     }
 }
 
-/// What a scrub found, in words.
+/// Describes the content that a scrub found damaged or unreadable.
 fn found(corrupted: usize, unreadable: usize) -> String {
     let quarantined = "corrupted blobs were quarantined; push the images that contain them again";
     let left = "blobs could not be opened; see the log of the controller, and check the disk";

@@ -11,10 +11,10 @@ use std::collections::HashSet;
 
 use registry::{PinOwner, Registry};
 
-use model::RunId;
+use model::{RunId, error_chain};
 use store::Store;
 
-use crate::app::{StartError, setting};
+use crate::app::StartError;
 
 /// The beginning of the owner of such a pin, before the id of the run.
 const OF_RUN: &str = "job ";
@@ -30,7 +30,7 @@ pub(in crate::app) fn owner(run: &str) -> Result<PinOwner, registry::InvalidPinO
 /// Removes the pins of runs that have ended or that the database does not know.
 ///
 /// # Errors
-/// When the database cannot be read, or the registry cannot remove a pin.
+/// When the database cannot be read.
 pub(in crate::app) async fn remove_ended(registry: &Registry, store: &Store) -> Result<(), StartError> {
     let pins = registry.pins().into_iter().filter_map(|pin| {
         let run = pin.owner.to_string().strip_prefix(OF_RUN)?.parse::<RunId>().ok();
@@ -41,9 +41,14 @@ pub(in crate::app) async fn remove_ended(registry: &Registry, store: &Store) -> 
     let open: HashSet<RunId> = store.unfinished_of(asked).await?;
     let mut removed = 0_usize;
     for (pin, _) in pins.iter().filter(|(_, run)| run.is_none_or(|run| !open.contains(&run))) {
-        let unpinned = registry.unpin(&pin.repository, &pin.digest, &pin.owner).await;
-        unpinned.map_err(setting("remove the pin of a job that has ended"))?;
-        removed += 1;
+        match registry.unpin(&pin.repository, &pin.digest, &pin.owner).await {
+            Ok(was_there) => removed += usize::from(was_there),
+            // It costs room only, and the next start tries again.
+            Err(error) => {
+                let (error, owner) = (error_chain(&error), &pin.owner);
+                tracing::warn!(%error, %owner, "the pin of a job that has ended stays in the registry");
+            }
+        }
     }
     if removed > 0 {
         tracing::info!(removed, "pins of jobs that have ended were removed from the registry");

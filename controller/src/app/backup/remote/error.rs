@@ -59,7 +59,7 @@ pub enum RemoteBackupError {
         what: String,
         /// The registry.
         registry: String,
-        /// What is wrong with the response.
+        /// The fault of the response, in words.
         reason: String,
     },
     /// There is no such backup.
@@ -84,7 +84,7 @@ pub enum RemoteBackupError {
     /// The settings cannot be used for a connection.
     #[error("set up the client of BACKUP_TARGET: {reason}")]
     Setup {
-        /// What is wrong.
+        /// The fault of the settings, in words.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a registry requests with a 401: Basic, or a token of the server that it names.
+//! The authentication that a registry requests with a 401: Basic, or a token of the server that it names.
 
 use url::Url;
 

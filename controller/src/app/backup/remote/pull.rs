@@ -21,9 +21,9 @@ const TAR: &str = "files.tar";
 /// A backup of a registry that was found.
 #[derive(Debug)]
 pub(in super::super) struct Pulled {
-    /// The tag or digest by which it was requested.
+    /// The tag or digest by which the backup was requested.
     pub(in super::super) name: String,
-    /// The digest of its manifest.
+    /// The digest of the backup's manifest.
     pub(in super::super) digest: String,
     manifest: BackupManifest,
 }

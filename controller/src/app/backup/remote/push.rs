@@ -150,7 +150,7 @@ impl RemoteRegistry {
 }
 
 impl Descriptor {
-    /// What the blob is in a backup, for texts.
+    /// Names the part of a backup that the blob is, for texts.
     pub(super) fn part(&self) -> &str {
         let title = self.annotations.as_ref().and_then(|annotations| annotations.title.as_deref());
         title.unwrap_or(match self.media_type.as_str() {

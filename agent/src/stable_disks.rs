@@ -7,10 +7,9 @@
 //!   no disk matches a choice of the recipe: the same again             ... for 60 s
 //! ```
 //!
-//! Drivers are loaded while the task is searched for, and the disks of a SAS or RAID controller appear up to a minute later. A choice
-//! among the first disks would be another one than among all: no disk where there is one, or the only candidate of now where there
-//! are two. The kernel returns from the load of a driver when the driver has looked for its devices, so a load that is under way is
-//! a disk that may appear.
+//! Drivers are loaded while the task is searched for, and the disks of a SAS or RAID controller appear up to a minute later. If
+//! the agent chose before all disks are visible, it could find none, or take a disk for the only candidate. The kernel returns
+//! from the load of a driver when the driver has looked for its devices, so a disk may appear while a load is under way.
 //!
 //! Invariant: the wait ends, whatever the disks do.
 
@@ -38,7 +37,7 @@ pub struct DriverLoads {
     pub ended: u64,
 }
 
-/// What a machine shows of its disks.
+/// The disks and driver loads of a machine, as it shows them now.
 pub struct Shown<'run> {
     /// Reads the disks.
     pub disks: &'run dyn Fn() -> Vec<DiskFacts>,
@@ -52,7 +51,7 @@ impl Shown<'_> {
     }
 }
 
-/// Returns the settled disks. While `lacks` says that a disk of the recipe is missing, they are read again for a minute.
+/// Returns the stable disks. While `lacks` says that a disk of the recipe is missing, they are read again for a minute.
 pub fn awaited(
     shown: &Shown<'_>,
     lacks: &dyn Fn(&[DiskFacts]) -> bool,
@@ -61,7 +60,7 @@ pub fn awaited(
 ) -> Vec<DiskFacts> {
     let begun = clock.elapsed();
     loop {
-        let disks = settled(shown, clock, log);
+        let disks = stable(shown, clock, log);
         if !lacks(&disks) || clock.elapsed().saturating_sub(begun) >= LIMIT {
             return disks;
         }
@@ -70,7 +69,7 @@ pub fn awaited(
 }
 
 /// Returns the disks when they have not changed for ten seconds, or after a minute.
-pub fn settled(shown: &Shown<'_>, clock: &dyn Clock, log: &Log) -> Vec<DiskFacts> {
+pub fn stable(shown: &Shown<'_>, clock: &dyn Clock, log: &Log) -> Vec<DiskFacts> {
     let begun = clock.elapsed();
     let ((mut disks, mut loads), mut since) = (shown.read(), begun);
     let first = loads.ended;
@@ -108,8 +107,8 @@ mod tests {
         DriverLoads::default()
     }
 
-    fn settled(read: &dyn Fn() -> Vec<DiskFacts>, clock: &dyn Clock) -> Vec<DiskFacts> {
-        super::settled(&Shown { disks: read, drivers: &no_drivers }, clock, &Log::new(Vec::new()))
+    fn stable(read: &dyn Fn() -> Vec<DiskFacts>, clock: &dyn Clock) -> Vec<DiskFacts> {
+        super::stable(&Shown { disks: read, drivers: &no_drivers }, clock, &Log::new(Vec::new()))
     }
 
     /// The disks of a machine of which each appears after some seconds.
@@ -119,7 +118,7 @@ mod tests {
             let now = clock.elapsed().as_secs();
             disks.iter().filter(|(_, at)| *at <= now).map(|(name, _)| disk(name)).collect()
         };
-        let found = settled(&read, &clock);
+        let found = stable(&read, &clock);
         (found.len(), clock.elapsed().as_secs())
     }
 
@@ -132,7 +131,7 @@ mod tests {
             |of: fn(&(u64, u64)) -> u64| loads.iter().filter(|load| of(load) <= seconds()).count() as u64;
         let drivers = || DriverLoads { begun: count(|load| load.0), ended: count(|load| load.1) };
         let shown = Shown { disks: &read, drivers: &drivers };
-        (super::settled(&shown, &clock, &Log::new(Vec::new())).len(), seconds())
+        (super::stable(&shown, &clock, &Log::new(Vec::new())).len(), seconds())
     }
 
     #[test]
@@ -180,7 +179,7 @@ mod tests {
         assert_eq!(after(&[]), (0, 60));
         let clock = VirtualClock::default();
         let read = || vec![disk(&format!("sd{}", clock.elapsed().as_secs()))];
-        assert_eq!(settled(&read, &clock).len(), 1);
+        assert_eq!(stable(&read, &clock).len(), 1);
         assert_eq!(clock.elapsed(), LIMIT);
     }
 }

@@ -265,10 +265,12 @@ impl CreateBatch {
             }
             order
         } else {
+            // A recipe that cannot be read is said before the servers are shown, and not after the consent.
+            let recipe = self.recipe_of_all()?;
             let selected =
                 self.consent.servers("batch create", &filter, self.dry_run, client, output).await?;
             let Some(serials) = selected else { return Ok(()) };
-            self.order_of(&serials)?
+            Self::order_of(&serials, recipe)?
         };
         if let Some(max_parallel) = self.max_parallel {
             order.insert("max_parallel".to_owned(), raw(&max_parallel.to_string())?);
@@ -300,20 +302,21 @@ impl CreateBatch {
             .map_err(|_| CliError::failed(format!("{} is not text", servers.display())))?;
         let serials = list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let serials: Vec<String> = serials.map(str::to_owned).collect();
-        self.order_of(&serials)
+        Self::order_of(&serials, self.recipe_of_all()?)
     }
 
     /// The request body for these servers.
-    fn order_of(&self, serials: &[String]) -> Result<BatchOrder, CliError> {
-        let Some(recipe) = &self.recipe else {
-            return Err(CliError::Usage("give the recipe of the servers with --recipe".to_owned()));
-        };
+    fn order_of(serials: &[String], recipe: Box<RawValue>) -> Result<BatchOrder, CliError> {
         let rows: Vec<Value> = serials.iter().map(|serial| json!({ "server_serial": serial })).collect();
-        Ok([
-            ("rows".to_owned(), raw(&Value::Array(rows).to_string())?),
-            ("recipe".to_owned(), input::recipe(recipe)?),
-        ]
-        .into())
+        Ok([("rows".to_owned(), raw(&Value::Array(rows).to_string())?), ("recipe".to_owned(), recipe)].into())
+    }
+
+    /// The recipe of all servers, which standard input may have once.
+    fn recipe_of_all(&self) -> Result<Box<RawValue>, CliError> {
+        match &self.recipe {
+            Some(recipe) => input::recipe(recipe),
+            None => Err(CliError::Usage("give the recipe of the servers with --recipe".to_owned())),
+        }
     }
 }
 

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! - A lock belongs to a directory, not to a name. A symbolic link, a bind mount and another spelling of a path lead to one lock.
+//! - A lock belongs to a directory, not to a name. A symbolic link, a bind mount of the directory and another spelling of a path lead to
+//!   one lock. A bind mount of the database file alone has another directory, and is not noticed.
 //! - There is no lock file that could be removed. Only where a file system has no locks on directories (NFS), the lock is a
 //!   file in the directory, and its removal stops the holder.
 //! - A database with two names (hard links) is refused: SQLite would use two write-ahead logs for one file.

@@ -16,7 +16,8 @@
 //!
 //! A restart changes none of these, nor do `chown`, `chmod`, a rename of the directory or another mount. Outside of a container the
 //! machine id is that of the machine; in a container it may change with every start, so it is not compared there.
-//! Not visible: a snapshot of the whole disk that is rolled back on the same machine. An operator removes the origin file then.
+//! Not visible: a snapshot of the whole disk or of its file system (btrfs, ZFS, LVM) that is rolled back or cloned on the same machine. An
+//! operator removes the origin file then.
 //!
 //! Invariant: a crash between any two operations of a start leaves a file whose mark is in the database, or a missing file beside a
 //! database in which no server is registered.

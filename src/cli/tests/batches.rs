@@ -58,6 +58,9 @@ fn a_filter_is_previewed_and_acts_with_yes_only() {
     for filter in [vec!["batch", "create", "-l", "site=a"], vec!["job", "create", "--filter", "site=a"]] {
         let command = [&filter[..], &["--recipe", &recipe]].concat();
         let before = posts(&controller).len();
+        let without =
+            controller.shoal(&[&filter[..], &["--recipe", "/nowhere/recipe.json"]].concat()).ends_with(3);
+        assert!(without.out.is_empty() && without.err.contains("/nowhere/recipe.json"), "{}", without.err);
         let ran = controller.shoal(&command).ends_with(0);
         assert!(ran.err.contains("add --yes, or --yes --expect 2"), "{command:?}: {}", ran.err);
         controller.shoal(&[&command[..], &["--yes", "--expect", "3"]].concat()).ends_with(4);

@@ -58,6 +58,36 @@ fn every_recipe_of_the_documents_is_valid_and_every_target_has_one() {
 }
 
 #[test]
+fn every_recipe_and_every_setting_beside_them_is_taken_as_it_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut recipes, mut settings) = (0, 0);
+    for name in documents().into_iter().filter(|name| name != "docs/recipes.md") {
+        let text = document(&name);
+        for block in blocks(&text, "json").into_iter().filter(|block| block.contains("\"task_target\"")) {
+            let path = folder.path().join("recipe.json");
+            std::fs::write(&path, &block).unwrap();
+            let read: serde_json::Value = serde_json::from_str(&block).unwrap();
+            assert!(read["task_target"].is_string(), "{name}: {block}");
+            shoal(&["recipe", "validate", path.to_str().unwrap()]).ends_with(0);
+            recipes += 1;
+        }
+        for block in blocks(&text, "toml") {
+            // The folders and files of an example are on the machine of its reader.
+            let keys: Vec<&str> =
+                block.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key).collect();
+            let known = shoal(&["config", "reference", "--json"]).ends_with(0).json();
+            let known: BTreeSet<&str> =
+                known["settings"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
+            for key in &keys {
+                assert!(known.contains(key), "{name}: no setting has the key {key}");
+            }
+            settings += keys.len();
+        }
+    }
+    assert!(recipes >= 2 && settings >= 8, "{recipes} recipes, {settings} settings");
+}
+
+#[test]
 fn every_command_of_the_documents_is_one_that_the_program_knows() {
     let (mut checked, mut faults) = (0, Vec::new());
     for name in documents() {

@@ -72,19 +72,26 @@ pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
     }
 }
 
-/// Maps an error of a power or boot change to a step error. `Busy` becomes a wait and not a failed attempt: some firmware
-/// refuses changes while the host is in its self-test, or for a minute after power-off. So does a conflict (409), whatever
-/// its message: it is a conflict with the present state of the host, which changes.
+/// Whether the BMC refuses a change because of what it or the host does now: it says that it is busy, or reports a
+/// conflict (409), whatever its message. That is a conflict with the present state of the host, which changes.
+pub(super) fn is_refused_for_now(error: &RedfishError) -> bool {
+    match error.kind {
+        ErrorKind::Busy { .. } => true,
+        ErrorKind::Refused { status: 409, .. } => !error.maybe_applied(),
+        _ => false,
+    }
+}
+
+/// Maps an error of a power or boot change to a step error. A refusal for now becomes a wait and not a failed attempt: some
+/// firmware refuses changes while the host is in its self-test, or for a minute after power-off.
 pub fn from_redfish_change(step: &StepName, error: &RedfishError) -> StepError {
-    let retry_after = match &error.kind {
-        ErrorKind::Busy { retry_after, .. } => retry_after,
-        ErrorKind::Refused { status: 409, .. } if !error.maybe_applied() => &None,
-        _ => return from_redfish(step, error),
-    };
+    if !is_refused_for_now(error) {
+        return from_redfish(step, error);
+    }
     StepError::wait(WaitRequest {
         reason: &waits::BMC_BUSY,
         signals: Vec::new(),
-        poll: Some(retry_after.unwrap_or(BUSY_RETRY).max(BUSY_RETRY_AT_LEAST)),
+        poll: Some(error.retry_after().unwrap_or(BUSY_RETRY).max(BUSY_RETRY_AT_LEAST)),
         limit: BUSY_LIMIT.into(),
         detail: error.kind.to_string(),
     })

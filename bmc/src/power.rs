@@ -23,7 +23,7 @@ use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::classify::{from_redfish, from_redfish_change};
+use super::classify::{from_redfish, from_redfish_change, is_refused_for_now};
 use super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::waits;
 use engine::{StepContext, StepError, StepReport};
@@ -271,7 +271,7 @@ pub async fn shut_down(
             }
             Ok(_) => request.refused_since = None,
             // A BMC that is busy, or a host that still starts: the operating system may run, and it gets its time.
-            Err(error) if is_refused_for_now(&error) && !again => {
+            Err(error) if is_refused_for_now(&error) && !error.maybe_applied() && !again => {
                 let since = *request.refused_since.get_or_insert(now);
                 if now.since(since) >= grace {
                     return force_off(step, context, connected, system).await;
@@ -294,12 +294,6 @@ pub async fn shut_down(
     let detail = "a graceful shutdown was requested; the host is not off yet";
     let wait = wait_for_bmc(&waits::SHUTDOWN, grace + POWER_TIMEOUT, detail);
     Ok(StepReport::wait(wait).with_output(json!(request)))
-}
-
-/// Whether the BMC refuses a request because of what it or the host does now.
-fn is_refused_for_now(error: &RedfishError) -> bool {
-    let of_now = matches!(error.kind, ErrorKind::Refused { status: 409, .. } | ErrorKind::Busy { .. });
-    of_now && !error.maybe_applied()
 }
 
 /// Powers the host on and reads it back. `before_sending` runs before each request: it refuses a start that must not happen.

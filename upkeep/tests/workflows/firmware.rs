@@ -134,6 +134,18 @@ pub(crate) fn of_another_maker(digest: &str) -> Entry {
     Entry { repository: "firmware/contoso/nic".to_owned(), digest: digest.to_owned(), file }
 }
 
+/// A network adapter that the file of [`of_another_maker`] is for.
+pub(crate) fn nic(id: &str) -> FirmwareItem {
+    FirmwareItem {
+        id: id.to_owned(),
+        name: "Network adapter".to_owned(),
+        version: "22.1".to_owned(),
+        updateable: true,
+        manufacturer: Some("Contoso".to_owned()),
+        ..FirmwareItem::default()
+    }
+}
+
 /// The plan of a run that has ended.
 pub(crate) async fn plan_of(bench: &Bench, id: RunId) -> Value {
     let snapshot = bench.store.snapshot(id).await.unwrap().unwrap();
@@ -150,15 +162,6 @@ async fn the_plan_of_the_stored_inventory_is_that_of_the_run_for_every_vendor() 
         if config.identity.model.is_empty() {
             continue;
         }
-        // A device of another maker, and an image that is stored and does not run.
-        let nic = FirmwareItem {
-            id: "NIC9".to_owned(),
-            name: "Network adapter".to_owned(),
-            version: "22.1".to_owned(),
-            updateable: true,
-            manufacturer: Some("Contoso".to_owned()),
-            ..FirmwareItem::default()
-        };
         let spare = FirmwareItem {
             id: "BIOS-B".to_owned(),
             name: "BIOS".to_owned(),
@@ -166,7 +169,8 @@ async fn the_plan_of_the_stored_inventory_is_that_of_the_run_for_every_vendor() 
             state: Some("StandbySpare".to_owned()),
             ..FirmwareItem::default()
         };
-        config.service.firmware.extend([nic, spare]);
+        // A device of another maker, and an image that is stored and does not run.
+        config.service.firmware.extend([nic("NIC9"), spare]);
         let (files, action) = order(&config, &components);
         let UpkeepAction::Firmware(mut install) = action else { panic!("another action") };
         install.files.push(of_another_maker(&format!("sha256:{}", "7".repeat(64))));

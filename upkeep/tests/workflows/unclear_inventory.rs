@@ -9,7 +9,7 @@ use firmware::Component;
 use model::Outcome;
 use upkeep::UpkeepAction;
 
-use crate::firmware::{NEW, of_another_maker, order, order_of_nics, plan_of, vendor};
+use crate::firmware::{NEW, nic, of_another_maker, order, order_of_nics, plan_of, vendor};
 use crate::kit::Bench;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,14 +39,7 @@ async fn a_second_image_with_the_new_or_the_old_version_is_not_taken_for_the_one
 async fn a_device_that_the_bmc_cannot_show_is_left_and_the_plan_says_so() {
     let mut config = vendor("generic");
     config.service.firmware.retain(|item| matches!(item.component, Kind::Bmc | Kind::Bios));
-    config.service.firmware.push(FirmwareItem {
-        id: "NIC9".to_owned(),
-        name: "Network adapter".to_owned(),
-        version: "22.1".to_owned(),
-        updateable: true,
-        manufacturer: Some("Contoso".to_owned()),
-        ..FirmwareItem::default()
-    });
+    config.service.firmware.push(nic("NIC9"));
     let (files, action) = order(&config, &[Component::Bios]);
     let UpkeepAction::Firmware(mut install) = action else { panic!("another action") };
     install.files.push(of_another_maker(&format!("sha256:{}", "7".repeat(64))));
@@ -80,14 +73,7 @@ async fn each_of_two_equal_devices_gets_its_own_image() {
     let mut config = vendor("generic");
     config.service.firmware.retain(|item| matches!(item.component, Kind::Bmc | Kind::Bios));
     for id in ["NIC1", "NIC2"] {
-        config.service.firmware.push(FirmwareItem {
-            id: id.to_owned(),
-            name: "Network adapter".to_owned(),
-            version: "22.1".to_owned(),
-            updateable: true,
-            manufacturer: Some("Contoso".to_owned()),
-            ..FirmwareItem::default()
-        });
+        config.service.firmware.push(nic(id));
     }
     let (files, action) = order_of_nics("Contoso", "Network adapter");
     let bench = Bench::with_files(config, files).await;

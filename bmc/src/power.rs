@@ -27,7 +27,7 @@ use super::classify::{from_redfish, from_redfish_change, is_refused_for_now};
 use super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::waits;
 use engine::{StepContext, StepError, StepReport};
-use model::{NewEvent, StepName, Time, permit_resource};
+use model::{NewEvent, ReadMark, StepName, Time, permit_resource};
 
 /// Time limit for the BMC to show a requested power state.
 pub const POWER_TIMEOUT: Duration = Duration::from_secs(180);
@@ -65,6 +65,10 @@ pub struct PowerRequest {
     /// The change is taken as done although the BMC does not show it: the power state it shows may be stale, or never right.
     #[serde(default)]
     pub unconfirmed: bool,
+    /// The reads of the media before the last request, or before the first look at the host. A BMC reads media itself when they
+    /// are inserted, so only later reads show a boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_before: Option<ReadMark>,
     /// The slots whose media the BMC had dropped and that were filled again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reinserted: BTreeMap<String, Reinserted>,

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
-use model::{Clock, Grant, GrantReads, RunId, Serial, StoredGrant, Time, error_chain};
+use model::{Clock, Grant, GrantReads, ReadMark, RunId, Serial, StoredGrant, Time, error_chain};
 use parking_lot::Mutex;
 use secrets::{Key, MasterKey, SealError};
 use tokio::sync::Semaphore;
@@ -343,6 +343,42 @@ impl MediaGrants {
         let pending = self.0.recorder.pending(token_hash);
         let recorded = within_timeout(self.0.store.find(token_hash)).await?;
         Ok(recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending))
+    }
+
+    /// The mark of the reads of these grants until now. See [`Self::read_since`].
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn mark(
+        &self,
+        token_hashes: impl Iterator<Item = &str>,
+    ) -> Result<ReadMark, GrantStoreUnavailable> {
+        let mut bytes: u64 = 0;
+        for token_hash in token_hashes {
+            // Recorded reads first: a read that is recorded in between is missing in the mark and counts as a later one, but no
+            // later read is missed.
+            let recorded = within_timeout(self.0.store.find(token_hash)).await?;
+            let pending = self.0.recorder.pending(token_hash);
+            let reads = recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending);
+            bytes = bytes.saturating_add(reads.bytes);
+        }
+        Ok(ReadMark { bytes, counting_since: self.counting_since() })
+    }
+
+    /// Whether one of these grants was read after `mark` was set.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn read_since(
+        &self,
+        mark: ReadMark,
+        token_hashes: impl Iterator<Item = &str>,
+    ) -> Result<bool, GrantStoreUnavailable> {
+        let mut bytes: u64 = 0;
+        for token_hash in token_hashes {
+            bytes = bytes.saturating_add(self.reads_of(token_hash).await?.bytes);
+        }
+        Ok(bytes > mark.bytes)
     }
 
     /// The time since which reads are counted without a gap. The last reads of a killed controller instance may be missing.

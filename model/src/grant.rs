@@ -9,6 +9,8 @@
 //! Each type is written once: the step that issues a grant, the store that keeps it and the listener that serves it use the
 //! same one. Invariant: a grant contains the hash of its token and never the token (decisions D2 and D18).
 
+use serde::{Deserialize, Serialize};
+
 use super::ids::{RunId, Serial};
 use super::time::Time;
 
@@ -106,6 +108,16 @@ impl GrantReads {
             bytes: self.bytes.saturating_add(other.bytes),
         }
     }
+}
+
+/// The reads of the media of a job until one moment. Later reads are found by their number of bytes: a comparison of times
+/// would be wrong after the clock was set, or between the clocks of two workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadMark {
+    /// The number of bytes that were read of all media until then. A read that was recorded at that moment may be missing.
+    pub bytes: u64,
+    /// The time since which the controller that set the mark counts reads; another time is another controller.
+    pub counting_since: Time,
 }
 
 /// The right of one job to pull from one repository of the registry.

@@ -24,8 +24,6 @@ pub enum Mutant {
     SharesServer,
     /// An image whose arrival is not known is sent again, without a look at the BMC.
     SendsAgain,
-    /// Settings of the BIOS whose arrival is not known are sent again, without a look at the BMC.
-    WritesAgain,
     /// An update that is being written counts as ended.
     IgnoresFlash,
     /// The word of the BMC that an update succeeded, or that it stored settings, counts as proof.

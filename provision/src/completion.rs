@@ -54,6 +54,7 @@ pub(super) fn is_in_self_test(stage: &str) -> bool {
 pub(super) struct MediaReads {
     pub(super) boot_image: bool,
     pub(super) bytes: u64,
+    /// The last read, if it was after the power-on: a BMC reads media itself when they are inserted.
     pub(super) last: Option<Time>,
     /// The length of the boot image in bytes.
     pub(super) of: u64,
@@ -119,7 +120,7 @@ impl CompletionWatch {
             let before = self.last.as_ref().filter(|(at, _)| *at >= counts_from).map(|(_, host)| host)?;
             change(before, now)
         });
-        seen.or_else(|| silent(self.since, observation).then_some(CompletionSign::MediaSilent))
+        seen.or_else(|| silent(observation).then_some(CompletionSign::MediaSilent))
     }
 
     /// Makes this observation the baseline of the next one.
@@ -156,11 +157,10 @@ fn newer(before: Option<&str>, now: Option<&str>) -> bool {
     }
 }
 
-fn silent(since: Time, observation: &Observation) -> bool {
+fn silent(observation: &Observation) -> bool {
     let reads = &observation.reads;
     let payload = reads.boot_image && reads.bytes >= (reads.of / PAYLOAD).max(1);
-    let last = reads.last.filter(|last| *last > since);
-    payload && last.is_some_and(|last| observation.at.since(last) >= SILENCE)
+    payload && reads.last.is_some_and(|last| observation.at.since(last) >= SILENCE)
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(watched(observations, read(true, 800, 501)), None, "not silent for ten minutes yet");
         assert_eq!(watched(observations, read(true, 200, 400)), None, "no more than a boot loader reads");
         assert_eq!(watched(observations, read(false, 800, 400)), None, "a BMC that copied the image");
-        let before = MediaReads { last: Some(time(0)), ..read(true, 800, 0) };
+        let before = MediaReads { last: None, ..read(true, 800, 0) };
         assert_eq!(watched(observations, before), None, "nothing since power-on");
         let early = &[(300, "On 1 -"), (599, "On 1 -")];
         assert_eq!(watched(early, read(true, 1000, 1)), None, "the minimum time holds for media too");

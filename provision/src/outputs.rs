@@ -4,7 +4,7 @@ use redfish::{BootWay, Discovery};
 use serde::{Deserialize, Serialize};
 
 use bmc::slots::{Inserted, LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
-use model::{NewEvent, Time};
+use model::{NewEvent, ReadMark, Time};
 
 /// The output of `validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -160,6 +160,9 @@ pub(super) struct BootLook {
     pub(super) media_lost: bool,
     /// The time of the last observation while the machine installs, or the begin of its wait.
     pub(super) observed_at: Option<Time>,
+    /// The reads of the media until that observation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) media_until: Option<ReadMark>,
     /// The number of observations in a row that failed or found nothing new.
     pub(super) unchanged: u32,
     /// Whether the last look could not read the BMC.
@@ -185,6 +188,8 @@ pub(super) struct SecondWay {
     pub(super) second: BootWay,
     /// The power-on after which the media were not read.
     pub(super) powered_on_at: Time,
+    /// The reads of the media before that power-on.
+    pub(super) media_before: Option<ReadMark>,
     /// The deadline of the first wait, which the second one keeps.
     pub(super) deadline: Time,
 }

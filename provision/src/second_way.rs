@@ -11,7 +11,7 @@
 use serde::Deserialize;
 
 use bmc::power::PowerRequest;
-use model::{Snapshot, StepName, StepPhase, StepRecord, Time};
+use model::{ReadMark, Snapshot, StepName, StepPhase, StepRecord, Time};
 
 use super::names;
 use super::outputs::{BootLook, SecondWay};
@@ -47,9 +47,34 @@ pub(super) fn describe(second: &SecondWay) -> String {
     )
 }
 
-/// Returns the time of the last power-on request, or of its intent when the host was found on.
-pub(super) fn powered_on_at(snapshot: &Snapshot) -> Option<Time> {
+/// The last power-on of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PoweredOn {
+    /// The time of the request, or of its intent when the host was found on.
+    pub(super) at: Time,
+    /// The reads of the media before it; `None` when the step ended without a look at them.
+    pub(super) media_before: Option<ReadMark>,
+}
+
+/// Returns the last power-on of a job.
+pub(super) fn powered_on(snapshot: &Snapshot) -> Option<PoweredOn> {
     let records = snapshot.records_of(names::POWER_ON).filter(|record| record.phase != StepPhase::Skipped);
-    let sent = |output| PowerRequest::deserialize(output).ok().and_then(|request| request.sent_at);
-    records.map(|record| sent(&record.output).unwrap_or(record.started_at)).max()
+    let of = |record: &StepRecord| {
+        let request = PowerRequest::deserialize(&record.output).unwrap_or_default();
+        let at = request.sent_at.unwrap_or(record.started_at);
+        PoweredOn { at, media_before: request.media_before }
+    };
+    records.map(of).max_by_key(|powered_on| powered_on.at)
+}
+
+/// Returns the time of the last power-on.
+pub(super) fn powered_on_at(snapshot: &Snapshot) -> Option<Time> {
+    powered_on(snapshot).map(|powered_on| powered_on.at)
+}
+
+impl SecondWay {
+    /// The power-on after which the first way was used up.
+    pub(super) fn powered_on(&self) -> PoweredOn {
+        PoweredOn { at: self.powered_on_at, media_before: self.media_before }
+    }
 }

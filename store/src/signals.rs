@@ -18,8 +18,8 @@ pub enum DeliverOutcome {
     Stored(Box<Run>),
     /// A signal with this name and key exists; nothing was written.
     Duplicate(Box<Signal>),
-    /// The run has changed since the change was computed, or since a worker had its lease that a cancel was left to; nothing was
-    /// written. The change must be computed again from this snapshot.
+    /// The run has changed since the change was computed, or since a worker had its lease that a cancel was left to (it was parked
+    /// or has ended since); nothing was written. The change must be computed again from this snapshot.
     Moved(Box<Snapshot>),
     /// There is no such run.
     NoRun,
@@ -132,9 +132,10 @@ fn deliver(
     {
         return Ok(DeliverOutcome::Moved(Box::new(snapshot(connection, OPERATION, run)?)));
     }
-    // The worker for which the cancel was meant has parked or ended the run, and no other reads a signal for which the run
-    // does not wait.
-    if change.is_none() && signal.name == CANCEL && run.lease.is_none() {
+    // The worker for which the cancel was meant has parked the run, and no other reads a signal for which the run does not wait;
+    // or it has ended the run and works on the finish list, which no cancel ends.
+    let left = change.is_none() && signal.name == CANCEL;
+    if left && (run.lease.is_none() || !run.phase.is_forward()) {
         return Ok(DeliverOutcome::Moved(Box::new(snapshot(connection, OPERATION, run)?)));
     }
     insert(connection, id, signal)?;

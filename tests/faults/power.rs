@@ -37,6 +37,10 @@ recovers! {
         let conflict = says(409, "Base.1.18.ResourceExhaustion");
         bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::ForceOff), conflict).times(6));
     }
+    reads_in_conflict_for_a_while(bmc) {
+        let conflict = says(409, "Base.1.18.GeneralError");
+        bmc.faults.push(Fault::once(get(SYSTEM), conflict).after(2).times(3));
+    }
     a_cleanup_whose_off_and_on_are_in_conflict_for_a_while(bmc) {
         bmc.power.graceful = Graceful::IgnoredByHost;
         let conflict = says(409, "Base.1.18.ActionParameterValueConflict");

@@ -239,6 +239,28 @@ async fn a_cancel_that_was_left_to_a_worker_is_computed_again_when_the_worker_ha
     was_cancelled(&kit, id).await;
 }
 
+/// A regression: the cancel was left to the worker that had the lease, was stored after that worker had ended the run with success
+/// and had begun its finish list, and was acknowledged without an effect.
+#[tokio::test]
+async fn a_cancel_that_was_left_to_a_worker_is_refused_when_the_worker_has_ended_the_run_meanwhile() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Stall]);
+    kit.script("clean", [Act::Stall]);
+    let id = kit.start("drill", &["a"]).await;
+    kit.run_until_stall(&kit.engine).await;
+    let leased = kit.snapshot(id).await;
+    assert!(leased.run.lease.is_some() && leased.run.phase.is_forward());
+    kit.expire_lease();
+    kit.run_until_stall(&kit.engine).await;
+    let finishing = kit.run(id).await;
+    assert!(finishing.lease.is_some() && finishing.phase == Phase::Finishing, "{finishing:?}");
+    let tried = kit.engine.try_verb(leased, Verb::Cancel, "ann", "wrong machine").await.unwrap();
+    assert!(tried.is_none(), "{tried:?}");
+    assert!(kit.snapshot(id).await.signals.is_empty(), "nothing was stored");
+    let late = kit.engine.verb(id, Verb::Cancel, "ann", "wrong machine").await;
+    assert!(matches!(late, Err(VerbError::Verb(VerbRefused::NotNow { .. }))), "{late:?}");
+}
+
 #[tokio::test]
 async fn a_cancel_comes_before_a_hold() {
     let kit = Kit::new();

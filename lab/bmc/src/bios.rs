@@ -25,6 +25,8 @@ pub(super) struct Bios {
     revision: u64,
     /// The number of accepted writes of attributes and of the boot order.
     pub(super) writes: u64,
+    /// The number of accepted writes of what waited or was in force already.
+    pub(super) needless: u64,
 }
 
 impl Bios {
@@ -39,6 +41,7 @@ impl Bios {
             task: None,
             revision: 1,
             writes: 0,
+            needless: 0,
         }
     }
 
@@ -65,6 +68,7 @@ impl Bios {
             return Err(ErrorReply::property_not_in_list(PROPERTY, unknown));
         }
         self.writes += 1;
+        self.needless += u64::from(*self.pending_order.as_ref().unwrap_or(&self.order) == order);
         if waits {
             self.pending_order = Some(order);
             self.is_scheduled = true;
@@ -77,6 +81,8 @@ impl Bios {
     /// Stores written values of attributes, which were checked before.
     pub(super) fn write(&mut self, policy: &BiosPolicy, values: &Map<String, Value>, with_time: bool) {
         self.writes += 1;
+        let is_set = |(name, value)| self.pending.get(name).or(self.current.get(name)) == Some(value);
+        self.needless += u64::from(values.iter().all(is_set));
         self.revision += 1;
         let target = if policy.immediate { &mut self.current } else { &mut self.pending };
         target.extend(values.clone());
@@ -125,5 +131,31 @@ pub(super) fn check(policy: &BiosPolicy, name: &str, value: &Value) -> Result<()
         Some(true) => Ok(()),
         Some(false) => Err(ErrorReply::property_not_in_list(&property, &value.to_string())),
         None => Err(ErrorReply::property_type(&property)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::SimBmcConfig;
+
+    #[test]
+    fn a_write_of_what_waits_or_is_in_force_is_counted_as_needless() {
+        let config = SimBmcConfig::vendor("generic", "SN", "user", "password").unwrap();
+        let policy = &config.bios;
+        let mut bios = Bios::new(policy);
+        let fan = |value: u64| json!({ "FanOffset": value }).as_object().cloned().unwrap();
+        let in_force = bios.current["FanOffset"].as_u64().unwrap();
+        bios.write(policy, &fan(in_force + 1), true);
+        assert_eq!((bios.writes, bios.needless), (1, 0));
+        bios.write(policy, &fan(in_force + 1), true);
+        assert_eq!((bios.writes, bios.needless), (2, 1), "it waits");
+        bios.apply(policy);
+        bios.write(policy, &fan(in_force + 1), true);
+        assert_eq!((bios.writes, bios.needless), (3, 2), "it is in force");
+        bios.write(policy, &fan(in_force), true);
+        assert_eq!((bios.writes, bios.needless), (4, 2), "the earlier value again");
     }
 }

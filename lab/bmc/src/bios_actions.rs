@@ -88,6 +88,11 @@ impl SimBmc {
     pub fn bios_writes(&self) -> u64 {
         self.state().bios.writes
     }
+
+    /// The number of accepted writes of what waited or was in force already.
+    pub fn bios_needless_writes(&self) -> u64 {
+        self.state().bios.needless
+    }
 }
 
 impl View<'_> {

@@ -108,6 +108,25 @@ async fn a_read_of_the_el_torito_image_is_distinguished_from_other_reads() {
     assert!(world.grants.reads_of(&hash(TASK_TOKEN)).await.unwrap().boot_read_at.is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn reads_after_a_mark_are_found_also_after_the_clock_was_set_back() {
+    let (store, grants, clock, _dir) = quiet_world().await;
+    let grant = grants.open(TASK_TOKEN).await.unwrap();
+    let token_hash = hash(TASK_TOKEN);
+    let all = || std::iter::once(&*token_hash);
+    grant.observer.read(0, 100);
+    store.recorded(1).await;
+    grant.observer.read(100, 100);
+    let mark = grants.mark(all()).await.unwrap();
+    assert_eq!((mark.bytes, mark.counting_since), (200, grants.counting_since()));
+    assert!(!grants.read_since(mark, all()).await.unwrap());
+    grants.flush().await;
+    assert!(!grants.read_since(mark, all()).await.unwrap(), "a record of earlier reads is no read");
+    clock.set(time("2027-01-15T07:00:00Z"));
+    grant.observer.read(200, 1);
+    assert!(grants.read_since(mark, all()).await.unwrap());
+}
+
 #[tokio::test]
 async fn a_head_request_is_no_read() {
     let world = World::new().await;

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::super::completion::{CompletionWatch, MediaReads, Observation};
 use super::super::outputs::{BootLook, Built, Discovered, Validated};
 use super::super::report::SIGNAL;
-use super::super::second_way;
+use super::super::second_way::{self, PoweredOn};
 use super::super::services::Services;
 use super::super::waits;
 use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
@@ -58,7 +58,9 @@ impl Step for AwaitCompletion {
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return conclude(report);
         }
-        let powered_on_at = second_way::powered_on_at(&context.snapshot).unwrap_or(context.record.started_at);
+        let unknown = PoweredOn { at: context.record.started_at, media_before: None };
+        let powered_on = second_way::powered_on(&context.snapshot).unwrap_or(unknown);
+        let powered_on_at = powered_on.at;
         let (watch, mut past) = match context.own_output::<Output>() {
             Some(output) => (output.watch, output.look),
             None => {
@@ -70,9 +72,9 @@ impl Step for AwaitCompletion {
         if let Looked::SecondWay(report) = boot_again::look_if_due(&self.0, context, &mut past, limit).await {
             return *report;
         }
-        let (observation, events) = self.observe(context, &mut past).await;
+        let (observation, events) = self.observe(context, powered_on, &mut past).await;
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
-        let booted = self.may_have_booted(context, powered_on_at).await;
+        let booted = self.may_have_booted(context, powered_on).await;
         let mut report = match watch.evaluate(&observation).filter(|_| booted) {
             Some(sign) => {
                 let message = format!("the installation is taken as finished: {}", sign.describe());
@@ -132,8 +134,13 @@ impl Step for AwaitCompletion {
 
 impl AwaitCompletion {
     /// Observes the machine once, read-only. When the BMC begins to be silent, the job gets an event; it continues to wait.
-    async fn observe(&self, context: &StepContext, past: &mut BootLook) -> (Observation, Option<NewEvent>) {
-        let reads = self.reads(context).await.unwrap_or_default();
+    async fn observe(
+        &self,
+        context: &StepContext,
+        powered_on: PoweredOn,
+        past: &mut BootLook,
+    ) -> (Observation, Option<NewEvent>) {
+        let reads = self.reads(context, powered_on).await.unwrap_or_default();
         let read = tokio::time::timeout(OBSERVE_TIMEOUT, self.host_status(context)).await;
         let (host, failed) = match read {
             Ok(Ok(host)) => (Some(host), None),
@@ -152,13 +159,13 @@ impl AwaitCompletion {
     }
 
     /// Returns whether the machine may have booted from the media. Only reads that are known tell that it has not.
-    async fn may_have_booted(&self, context: &StepContext, powered_on_at: Time) -> bool {
+    async fn may_have_booted(&self, context: &StepContext, powered_on: PoweredOn) -> bool {
         let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return true };
         let found = slot_fallback::current(&context.snapshot, found);
-        signs::booted_or_unknown(STEP, &self.0, context, &found, powered_on_at).await.unwrap_or(true)
+        signs::booted_or_unknown(STEP, &self.0, context, &found, powered_on).await.unwrap_or(true)
     }
 
-    async fn reads(&self, context: &StepContext) -> Option<MediaReads> {
+    async fn reads(&self, context: &StepContext, powered_on: PoweredOn) -> Option<MediaReads> {
         let built: Built = context.find_output(names::ISO_BUILD)?;
         let validated: Validated = context.find_output(names::VALIDATE)?;
         let found: Discovered = context.find_output(names::DISCOVER)?;
@@ -171,6 +178,11 @@ impl AwaitCompletion {
             reads.bytes = reads.bytes.max(read.bytes);
             reads.last = reads.last.max(read.last_read_at);
         }
+        let since = match powered_on.media_before {
+            Some(mark) => signs::media_read_since(STEP, &self.0, context, &found, mark).await.ok()?,
+            None => false,
+        };
+        reads.last = reads.last.filter(|_| since);
         Some(reads)
     }
 }

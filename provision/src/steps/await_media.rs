@@ -26,7 +26,7 @@ use serde_json::json;
 
 use super::super::media_report::{Heard, heard};
 use super::super::outputs::{BootLook, Discovered};
-use super::super::second_way;
+use super::super::second_way::{self, PoweredOn};
 use super::super::services::Services;
 use super::super::{class, waits};
 use super::boot_again::OBSERVE_TIMEOUT;
@@ -35,7 +35,7 @@ use super::{discovered_bmc, names, signs};
 use bmc::failure;
 use bmc::power::POWER_TIMEOUT;
 use engine::{StepContext, StepOutcome, StepReport, WaitLimit, WaitRequest};
-use model::{Failure, NewEvent, Signal, StepName, Time};
+use model::{Failure, NewEvent, Signal, StepName};
 
 const STEP: &StepName = names::AWAIT_REPORT;
 /// The time in which a machine that reported success powers off.
@@ -94,10 +94,10 @@ pub(super) async fn by_power(
     context: &StepContext,
     past: &mut BootLook,
 ) -> Result<StepReport, Vec<NewEvent>> {
-    let Some(since) = second_way::powered_on_at(&context.snapshot) else { return Err(Vec::new()) };
+    let Some(powered_on) = second_way::powered_on(&context.snapshot) else { return Err(Vec::new()) };
     let now = context.now();
     let heard = heard(&context.snapshot);
-    if now.since(since) < if heard.started { STALE_FOR } else { POWER_TIMEOUT } {
+    if now.since(powered_on.at) < if heard.started { STALE_FOR } else { POWER_TIMEOUT } {
         return Err(Vec::new());
     }
     let (power, silent) = power(services, context, past).await;
@@ -117,7 +117,7 @@ pub(super) async fn by_power(
                 .map_or_else(String::new, |unit| format!("; the last step that it said is done is {unit}"));
             return Ok(StepReport::fail(powered_off(&format!("it said that it is installed{after}"))));
         }
-        Heard { unusable, .. } => match boots(services, context, since).await {
+        Heard { unusable, .. } => match boots(services, context, powered_on).await {
             Boots::Unseen => {
                 let message = "the host is off, and its media were not read since the power-on; the job does not power it on";
                 let event = NewEvent::warn("redfish.host-off", message);
@@ -157,10 +157,12 @@ enum Boots {
     Unseen,
 }
 
-async fn boots(services: &Arc<Services>, context: &StepContext, since: Time) -> Boots {
+async fn boots(services: &Arc<Services>, context: &StepContext, powered_on: PoweredOn) -> Boots {
     let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return Boots::Unseen };
     let found = super::slot_fallback::current(&context.snapshot, found);
-    if signs::media_read_since(STEP, services, context, &found, since).await.unwrap_or(false) {
+    if let Some(mark) = powered_on.media_before
+        && signs::media_read_since(STEP, services, context, &found, mark).await.unwrap_or(false)
+    {
         return Boots::FromMedium;
     }
     match signs::is_copied(STEP, services, context, &found).await {

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::super::outputs::{BootLook, Discovered};
 use super::super::reachable::REACHABLE;
 use super::super::report::SIGNAL;
+use super::super::second_way;
 use super::super::services::Services;
 use super::super::waits;
 use super::boot_again::{self, Looked};
@@ -182,7 +183,7 @@ impl AwaitReport {
         past.observed_at.is_none_or(|last| {
             last.plus(pause(context.snapshot.run.id, past.unchanged)) <= now
                 || (last < last_look && last_look <= now)
-                || last < self.0.grants.counting_since()
+                || past.media_until.is_some_and(|mark| mark.counting_since != self.0.grants.counting_since())
         })
     }
 
@@ -194,9 +195,10 @@ impl AwaitReport {
         last_look: Time,
     ) -> (Vec<NewEvent>, Option<Effect>) {
         let now = context.now();
-        let last = past.observed_at.replace(now);
+        past.observed_at = Some(now);
+        let read = self.reads_media(context, past).await;
         // A host that was off is looked at: what it read may have been before. The last look is always one at its power.
-        if past.off_since.is_none() && now < last_look && self.reads_media(context, last).await {
+        if past.off_since.is_none() && now < last_look && read {
             return (Vec::new(), None);
         }
         let before = (past.off_since, past.media_lost);
@@ -216,13 +218,14 @@ impl AwaitReport {
         (events, seen.map(|serial| Effect::ServerSeen { serial }))
     }
 
-    /// Whether the machine has read its media since the last look: it is on, and they are inserted.
-    async fn reads_media(&self, context: &StepContext, last: Option<Time>) -> bool {
-        let Some((found, last)) = context.find_output::<Discovered>(names::DISCOVER).zip(last) else {
-            return false;
-        };
+    /// Whether the machine has read its media since the last look: it is on, and they are inserted. Sets the mark for the next look.
+    async fn reads_media(&self, context: &StepContext, past: &mut BootLook) -> bool {
+        let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return false };
         let found = slot_fallback::current(&context.snapshot, found);
-        signs::media_read_since(STEP, &self.0, context, &found, last).await.unwrap_or(false)
+        let Ok(mark) = signs::mark_media(STEP, &self.0, context, &found).await else { return false };
+        let powered_on =
+            second_way::powered_on(&context.snapshot).and_then(|powered_on| powered_on.media_before);
+        past.media_until.replace(mark).or(powered_on).is_some_and(|before| before.bytes < mark.bytes)
     }
 
     /// Reads media and power state. Returns what has changed; the error is the event of a BMC that cannot be read.

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::super::completion::is_in_self_test;
 use super::super::outputs::{BootLook, BootSet, SecondWay};
-use super::super::second_way;
+use super::super::second_way::{self, PoweredOn};
 use super::super::services::Services;
 use super::{discovered_bmc, input, names, signs};
 use bmc::{QUEUE, from_redfish, identity, output_of};
@@ -99,10 +99,10 @@ pub(super) async fn look_if_due(
 
 async fn look(services: &Services, context: &StepContext, limit: WaitLimit) -> Result<Look, StepError> {
     let step = &context.record.name;
-    let Some(powered_on_at) = second_way::powered_on_at(&context.snapshot) else { return Ok(Look::Over) };
+    let Some(powered_on) = second_way::powered_on(&context.snapshot) else { return Ok(Look::Over) };
     let failed = |error: redfish::RedfishError| from_redfish(step, &error);
     let found = super::slot_fallback::current(&context.snapshot, output_of(step, context, names::DISCOVER)?);
-    if signs::may_have_booted(step, services, context, &found, powered_on_at).await? {
+    if signs::may_have_booted(step, services, context, &found, powered_on).await? {
         return Ok(Look::Over);
     }
     let set: BootSet = output_of(step, context, names::BOOT_OVERRIDE)?;
@@ -140,7 +140,8 @@ async fn look(services: &Services, context: &StepContext, limit: WaitLimit) -> R
     let other = connected.bmc.other_boot_way(&found.discovery, &found.boot_slot, &set.way).await;
     let Some(second) = other.map_err(failed)? else { return Ok(Look::Over) };
     let deadline = limit.deadline(context.now());
-    Ok(Look::SecondWay(Box::new(SecondWay { first: set.way, second, powered_on_at, deadline })))
+    let PoweredOn { at: powered_on_at, media_before } = powered_on;
+    Ok(Look::SecondWay(Box::new(SecondWay { first: set.way, second, powered_on_at, media_before, deadline })))
 }
 
 /// Builds the report that ends the first wait, the step `wait`, and plans the second way with another instance of it.

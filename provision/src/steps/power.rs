@@ -44,7 +44,7 @@ async fn off(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let sent = context.own_output::<PowerRequest>().is_some_and(|request| request.sent > 0);
     if let Some(second) = second_way::of(&context.snapshot).filter(|_| !sent)
-        && signs::may_have_booted(STEP, services, context, &found, second.powered_on_at).await?
+        && signs::may_have_booted(STEP, services, context, &found, second.powered_on()).await?
     {
         let message = "the machine has read its media or reported after all; no second way to boot is tried";
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.second-way", message)));
@@ -67,6 +67,9 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let system = &found.discovery.system;
+    if request.media_before.is_none() {
+        request.media_before = Some(signs::mark_media(STEP, services, context, &found).await?);
+    }
     if context.reentered && request.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
         // The defect: a restart because the power state is not trusted.
         let _sent = connected.bmc.reset(system, ResetType::ForceRestart).await;
@@ -113,6 +116,9 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
     if power::due(context, &request) {
         let inserted = reinsert::before_power_on(STEP, context, (&connected, &found), &mut request).await;
         events = inserted.map_err(|error| error.with_output(json!(request)))?;
+        // After the inserts: what the BMC reads at them shows no boot.
+        let mark = signs::mark_media(STEP, services, context, &found).await;
+        request.media_before = Some(mark.map_err(|error| error.with_output(json!(request)))?);
         if power::send(STEP, context, &connected, system, ResetType::On, &mut request).await? {
             events.push(NewEvent::info("redfish.power", "host on, read back"));
             let mut report = StepReport::done().with_output(json!(request));
@@ -179,7 +185,7 @@ async fn started(
         return Ok(Some("the one-time boot was consumed"));
     }
     // The BMC itself reads the media at the insert and while they settle: only reads after the request count.
-    let since = request.sent_at.unwrap_or(context.record.started_at);
-    let read = signs::media_read_since(step, services, context, found, since).await?;
+    let Some(mark) = request.media_before else { return Ok(None) };
+    let read = signs::media_read_since(step, services, context, found, mark).await?;
     Ok(read.then_some("media were read"))
 }

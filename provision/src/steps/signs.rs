@@ -5,11 +5,13 @@ use super::super::media_report;
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::reachable::REACHABLE;
 use super::super::report::{PROGRESS, SIGNAL};
+use super::super::second_way::PoweredOn;
 use super::super::services::Services;
 use super::{class, names};
 use bmc::{failure, output_of};
 use engine::{StepContext, StepError};
-use model::{GrantReads, StepName, Time};
+use media::GrantStoreUnavailable;
+use model::{GrantReads, ReadMark, StepName};
 
 /// Fraction (1/4) of the boot image that a BMC may have read ahead before the power-on. After more of it the host may boot
 /// from the copy in the BMC, and a boot shows no read.
@@ -21,53 +23,60 @@ pub(super) fn has_reported(context: &StepContext) -> bool {
     context.snapshot.signals.iter().any(|signal| names.contains(&signal.name.as_str()))
 }
 
-/// Returns whether an image of the job was read after `since`. The BMC itself reads images when they are inserted.
+/// Returns the mark of the reads of all images of the job until now. The BMC itself reads images when they are inserted.
+pub(super) async fn mark_media(
+    step: &StepName,
+    services: &Services,
+    context: &StepContext,
+    found: &Discovered,
+) -> Result<ReadMark, StepError> {
+    let built: Built = output_of(step, context, names::ISO_BUILD)?;
+    services.grants.mark(grants(&built, found)).await.map_err(|why| unread(step, why))
+}
+
+/// Returns whether an image of the job was read after `mark`.
 pub(super) async fn media_read_since(
     step: &StepName,
     services: &Services,
     context: &StepContext,
     found: &Discovered,
-    since: Time,
+    mark: ReadMark,
 ) -> Result<bool, StepError> {
     let built: Built = output_of(step, context, names::ISO_BUILD)?;
-    for grant in std::iter::once(&built.task_grant).chain(boot_grants(&built, found)) {
-        let reads = reads_of(step, services, grant).await?;
-        if reads.last_read_at.is_some_and(|read| read > since) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    services.grants.read_since(mark, grants(&built, found)).await.map_err(|why| unread(step, why))
 }
 
-/// Returns whether the machine may have booted from the media after the power-on at `since`, as far as a decision needs it that
-/// powers the host off: also when the controller was restarted in between, in whatever way.
+/// Returns whether the machine may have booted from the media after a power-on, as far as a decision needs it that powers the
+/// host off: also when the controller was restarted in between, in whatever way.
 pub(super) async fn may_have_booted(
     step: &StepName,
     services: &Services,
     context: &StepContext,
     found: &Discovered,
-    since: Time,
+    powered_on: PoweredOn,
 ) -> Result<bool, StepError> {
-    if services.grants.counting_since() > since {
+    let counted = |mark: ReadMark| mark.counting_since == services.grants.counting_since();
+    if !powered_on.media_before.is_some_and(counted) {
         return Ok(true);
     }
-    booted_or_unknown(step, services, context, found, since).await
+    booted_or_unknown(step, services, context, found, powered_on).await
 }
 
-/// Returns whether the machine has booted from the media after the power-on at `since`, or may have done so unseen: it has
-/// reported, an image was read, the BMC holds a copy, or the reads of a killed controller are missing.
+/// Returns whether the machine has booted from the media after a power-on, or may have done so unseen: it has reported, an image
+/// was read, the BMC holds a copy, the reads of a killed controller are missing, or the reads before the power-on are unknown.
 pub(super) async fn booted_or_unknown(
     step: &StepName,
     services: &Services,
     context: &StepContext,
     found: &Discovered,
-    since: Time,
+    powered_on: PoweredOn,
 ) -> Result<bool, StepError> {
-    if has_reported(context) || services.grants.misses_reads_after(since) {
+    if has_reported(context) || services.grants.misses_reads_after(powered_on.at) {
         return Ok(true);
     }
+    let Some(mark) = powered_on.media_before else { return Ok(true) };
     Ok(is_copied(step, services, context, found).await?
-        || media_read_since(step, services, context, found, since).await?)
+        || media_read_since(step, services, context, found, mark).await?)
 }
 
 /// Returns whether the BMC has read so much of the boot image that the host may boot from a copy of it.
@@ -93,9 +102,16 @@ pub(super) fn boot_grants<'a>(built: &'a Built, found: &'a Discovered) -> impl I
     std::iter::once(&built.boot_grant).chain(spliced).chain(&found.grants)
 }
 
+/// Returns all grants of the job.
+fn grants<'a>(built: &'a Built, found: &'a Discovered) -> impl Iterator<Item = &'a str> {
+    std::iter::once(&built.task_grant).chain(boot_grants(built, found)).map(String::as_str)
+}
+
 async fn reads_of(step: &StepName, services: &Services, grant: &str) -> Result<GrantReads, StepError> {
-    services.grants.reads_of(grant).await.map_err(|why| {
-        let next = "see /readyz for what is wrong with the controller";
-        StepError::retry(failure(class::TRANSIENT, step, why.reason, next))
-    })
+    services.grants.reads_of(grant).await.map_err(|why| unread(step, why))
+}
+
+fn unread(step: &StepName, why: GrantStoreUnavailable) -> StepError {
+    let next = "see /readyz for what is wrong with the controller";
+    StepError::retry(failure(class::TRANSIENT, step, why.reason, next))
 }

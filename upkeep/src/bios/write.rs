@@ -26,7 +26,6 @@ use super::target::Target;
 use super::validate::order;
 use bmc::{failure, from_redfish_change, lease_lost, output_of, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
-use model::mutant::{self, Mutant};
 use model::{NewEvent, StepName, Time};
 use redfish::{Bmc, Discovery};
 
@@ -110,9 +109,6 @@ impl Write<'_> {
         found: &Discovery,
         mut written: Written,
     ) -> Result<Attempt, StepError> {
-        if written.sent_at.is_some() && !written.accepted && mutant::active(Mutant::WritesAgain) {
-            return self.send(bmc, found, written).await;
-        }
         let wanted = self.target.wanted(&self.plan);
         let view = match self.target.view(bmc, found).await {
             Ok(view) => view,

@@ -50,6 +50,8 @@ struct Observed {
     boots: BTreeMap<RunId, (u32, bool)>,
     /// The run that last sent a request that starts the host. A slow host may boot when the next job has already started.
     starters: BTreeMap<Serial, RunId>,
+    /// The run that has last asked a host to power off.
+    stoppers: BTreeMap<Serial, RunId>,
     /// Acknowledged jobs, by idempotency key.
     jobs: BTreeMap<String, RunId>,
     /// Jobs whose cancel request was acknowledged.
@@ -125,7 +127,7 @@ impl InvariantChecker {
         if let [run] = begun[..] {
             self.no_update_is_interrupted(store, (serial, run), request, bmc);
         }
-        if request.path.ends_with("/Manager.Reset") {
+        if action(&request.path) == "Manager.Reset" {
             // A restart of the BMC ends its virtual media, also those that an abandoned cleanup left inserted.
             self.observed().media_loss_allowed.insert(serial.clone());
         }
@@ -133,6 +135,8 @@ impl InvariantChecker {
             Some((run, _, _, Some(holder))) if holder == sender => {
                 if starts_host(request) {
                     self.observed().starters.insert(serial.clone(), run);
+                } else if action(&request.path) == "ComputerSystem.Reset" {
+                    self.observed().stoppers.insert(serial.clone(), run);
                 }
             }
             Some((run, phase, step, holder)) => self.violation(format!(
@@ -167,7 +171,7 @@ impl InvariantChecker {
         request: &Request,
         bmc: &SimBmc,
     ) {
-        let resets = ["ComputerSystem.Reset", "Manager.Reset"].iter().any(|end| request.path.ends_with(end));
+        let resets = ["ComputerSystem.Reset", "Manager.Reset"].contains(&action(&request.path));
         let has_image = request.body.as_deref().is_some_and(is_image);
         if !resets && !has_image {
             return;
@@ -257,6 +261,11 @@ impl InvariantChecker {
     /// Records that the recipe of a rescue leaves the host off.
     pub(super) fn rescue_leaves_off(&self, run: RunId) {
         self.observed().left_off.insert(run);
+    }
+
+    /// Whether another run has last asked the host to power off: the shutdown that it requested may end long after that run.
+    pub(super) fn stopped_by_another(&self, serial: &Serial, run: RunId) -> bool {
+        self.observed().stoppers.get(serial).is_some_and(|stopper| *stopper != run)
     }
 
     /// Whether the run is a rescue that leaves its host off.
@@ -384,6 +393,12 @@ fn is_image(body: &[u8]) -> bool {
     body.windows(MAGIC.len()).any(|window| window == MAGIC)
 }
 
+/// The last segment of a path, which names the action. Some vendors end it with a slash.
+pub(super) fn action(path: &str) -> &str {
+    let path = path.strip_suffix('/').unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 /// Whether a request starts a host, at once or after a shutdown.
 fn starts_host(request: &Request) -> bool {
     #[derive(Deserialize)]
@@ -391,7 +406,7 @@ fn starts_host(request: &Request) -> bool {
     struct Reset {
         reset_type: ResetType,
     }
-    let body = request.body.as_deref().filter(|_| request.path.ends_with("ComputerSystem.Reset"));
+    let body = request.body.as_deref().filter(|_| action(&request.path) == "ComputerSystem.Reset");
     let reset = body.and_then(|body| serde_json::from_slice::<Reset>(body).ok());
     reset.is_some_and(|reset| reset.reset_type.goal() != Some(PowerState::Off))
 }

@@ -24,6 +24,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use super::boundary::Boundary;
+use super::checker::action;
 use super::rng::WorldRng;
 use super::world::World;
 use bmc::BmcConnector;
@@ -88,7 +89,7 @@ impl WorldTransport {
             && request.method != Method::HEAD
             && !request.path.contains("/Sessions");
         let change = mutates.then(|| {
-            self.world.note(&format!("{} {} {}", self.serial, request.method, short(&request.path)));
+            self.world.note(&format!("{} {} {}", self.serial, request.method, action(&request.path)));
             self.world.bmc_changes.notify_waiters();
             let store = self.world.observer();
             if let [run] = store.peek_begun(&self.serial)[..] {
@@ -102,11 +103,6 @@ impl WorldTransport {
         tokio::time::sleep(self.latency()).await;
         response
     }
-}
-
-/// The last segment of a path, which names the action.
-fn short(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 #[async_trait]

@@ -144,9 +144,17 @@ impl Supervisor {
             boundary.set_paused(false);
             return;
         }
-        self.zombies.extend(self.current.take());
+        let endpoint = self.world.endpoint();
         self.world.set_endpoint(None);
         tokio::time::sleep(self.rng.seconds(0, 20)).await;
+        if self.current.as_ref().is_some_and(|live| !live.on_time(&self.world)) {
+            // The wall clock was changed meanwhile: by the clock of another controller, leases would end too early.
+            self.world.set_endpoint(endpoint);
+            tokio::time::sleep(time).await;
+            boundary.set_paused(false);
+            return;
+        }
+        self.zombies.extend(self.current.take());
         self.start_next(TakeOver::ExpiredOnly);
         tokio::time::sleep(time).await;
         self.zombies.iter().for_each(|live| live.boundary.set_paused(false));

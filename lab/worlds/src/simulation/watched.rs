@@ -26,5 +26,6 @@ pub(super) enum What {
 #[derive(Clone, Copy)]
 pub(super) struct Counters {
     pub(super) accepted: usize,
-    pub(super) writes: u64,
+    /// Writes of settings that waited or were in force already.
+    pub(super) needless: u64,
 }

@@ -66,7 +66,7 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
     match api.services.grants.open_token(&path.token).await {
         Ok(grant) if grant.artifact == path.artifact => {
             prove(Standing::Media);
-            request_span::of_job(grant.run);
+            request_span::of_job(grant.run, api.engine.owner());
             request_span::of_server(grant.server.as_ref());
             respond(&grant.body, &request, grant.observer)
         }
@@ -250,7 +250,7 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
             if let Ok(Some(stored)) = api.store().grant(&token.hash()).await {
                 let event = NewEvent::error("media.refused", sentence).by("media");
                 let run: RunId = stored.grant.run;
-                request_span::of_job(run);
+                request_span::of_job(run, api.engine.owner());
                 request_span::of_server(stored.server.as_ref());
                 if let Err(error) = api.store().append(Some(run), None, vec![event], api.now()).await {
                     tracing::error!(error = %model::error_chain(&error), "the event of a refused medium could not be stored");

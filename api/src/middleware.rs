@@ -52,7 +52,8 @@ async fn around(
     // A path without a route has no segments, and one that is not UTF-8 is refused by its handler.
     let segments: Vec<(String, String)> =
         path.iter().flatten().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
-    let span = request_span::of_request(&id, request.method().as_str(), &route, &segments);
+    let worker = api.engine.owner();
+    let span = request_span::of_request(&id, request.method().as_str(), &route, &segments, worker);
     let began = api.clock().elapsed();
     // Media have no route and change nothing.
     let audit = (route != "other").then(|| {

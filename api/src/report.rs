@@ -97,7 +97,7 @@ pub(super) async fn report(
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), Rule::Report, why.to_string())])
     })?;
     let job = addressed(&api, &serial, own, &report).await?;
-    request_span::of_job(job.run.id);
+    request_span::of_job(job.run.id, api.engine.owner());
     request_span::in_step(job.run.step.as_deref());
     match report.deliver(&api.engine, &job, &by).await? {
         ReportOutcome::Accepted { powered_on } => {

@@ -127,6 +127,8 @@ struct Inner {
     recent: Mutex<RecentImages>,
     verified: Mutex<VerifiedFiles>,
     os_blobs: OnceLock<Arc<dyn OsBlobs>>,
+    /// The controller instance, for the log lines.
+    worker_id: OnceLock<String>,
     listener: Arc<OnceLock<Arc<dyn BeaconListener>>>,
 }
 
@@ -175,15 +177,17 @@ impl ReadObserver for LiveGrant {
     }
 }
 
-/// The span of the log lines about a grant: reads of its image, and the record of these reads. It is the root of its lines,
+/// The span of the log lines about a grant: reads of its image, and the record of these reads. `worker_id`: the controller
+/// instance that serves the image. It is the root of its lines,
 /// because they come from requests, connections and the recorder alike. Its level is `error`, so that no filter removes the
 /// fields while it keeps a line.
-pub fn grant_span(stored: &StoredGrant) -> Span {
+pub fn grant_span(stored: &StoredGrant, worker_id: &str) -> Span {
     tracing::error_span!(
         parent: None,
         "media",
         job_id = %stored.grant.run,
         server_serial = stored.server.as_ref().map_or("", |serial| serial.as_str()),
+        worker_id,
         artifact = stored.grant.artifact.as_str(),
     )
 }
@@ -215,6 +219,7 @@ impl MediaGrants {
             recent: Mutex::default(),
             verified: Mutex::default(),
             os_blobs: OnceLock::new(),
+            worker_id: OnceLock::new(),
             listener: Arc::default(),
         }))
     }
@@ -222,6 +227,11 @@ impl MediaGrants {
     /// Sets the content store of OS images. Only the first call has an effect.
     pub fn set_os_blobs(&self, blobs: Arc<dyn OsBlobs>) {
         let _ = self.0.os_blobs.set(blobs);
+    }
+
+    /// Sets the id of the controller instance, which the log lines about a medium carry. Only the first call has an effect.
+    pub fn set_worker_id(&self, worker_id: &str) {
+        let _ = self.0.worker_id.set(worker_id.to_owned());
     }
 
     /// Sets the listener of beacons. Only the first call has an effect.
@@ -445,7 +455,8 @@ impl MediaGrants {
 
     /// Makes the image of a grant as [`Self::restore`] does, and logs a failure with the ids of the job.
     async fn restore_in_span(&self, stored: StoredGrant) -> Result<RestoredImage, GrantError> {
-        let span = grant_span(&stored);
+        let worker_id = self.0.worker_id.get().map_or("", String::as_str);
+        let span = grant_span(&stored, worker_id);
         let restored = self.restore(stored, span.clone()).instrument(span.clone()).await;
         if let Err(error) = &restored {
             let status = error.status().as_u16();

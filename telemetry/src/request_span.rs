@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   request { request_id, method, route }                    every request
-//!           { job_id | server_serial }                       named by the path, from the start
-//!           { job_id, server_serial, step }                  found by the handler: `about`, `of_job`, `of_server`
+//!           { job_id, worker_id | server_serial }            named by the path, from the start
+//!           { job_id, worker_id, server_serial, step }       found by the handler: `about`, `of_job`, `of_server`
 //! ```
 //!
 //! The span has the level `error`, so that no log filter removes the fields while it keeps the line. The fields have the names
-//! of the engine's spans, so that one search finds what the engine, the API and the media server wrote about a job. A body is
-//! sent after its request was handled; the reads of an image have a span of their own (`media::grant_span`).
+//! of the engine's spans, so that one search finds what the engine, the API and the media server wrote about a job: the worker of
+//! a request is the controller instance that handles it. A body is sent after its request was handled; the reads of an image have a span of their own (`media::grant_span`).
 //!
 //! Invariant: a field is recorded only once, because a line of text shows every record of a field.
 
@@ -18,7 +18,14 @@ use tracing::field::{Empty, display};
 use model::{Job, RunId, Serial};
 
 /// The span of a request to the route of this pattern. The pattern, never the path: a path may contain a token.
-pub fn of_request(request_id: &str, method: &str, route: &str, path: &[(String, String)]) -> Span {
+/// `worker_id`: the controller instance.
+pub fn of_request(
+    request_id: &str,
+    method: &str,
+    route: &str,
+    path: &[(String, String)],
+    worker_id: &str,
+) -> Span {
     let span = tracing::error_span!(
         "request",
         request_id,
@@ -26,6 +33,7 @@ pub fn of_request(request_id: &str, method: &str, route: &str, path: &[(String, 
         route,
         job_id = Empty,
         server_serial = Empty,
+        worker_id = Empty,
         step = Empty,
     );
     let segment = |name: &str| path.iter().find(|(known, _)| known == name).map(|(_, text)| text);
@@ -35,6 +43,7 @@ pub fn of_request(request_id: &str, method: &str, route: &str, path: &[(String, 
     let server: Option<Serial> = segment("serial").and_then(|text| text.parse().ok());
     if let Some(job) = job {
         span.record("job_id", display(job));
+        span.record("worker_id", worker_id);
     }
     if let Some(server) = server {
         span.record("server_serial", server.as_str());
@@ -48,9 +57,9 @@ pub fn about(job: &Job) {
     in_step(job.run.step.as_deref());
 }
 
-/// The request is about the job with this id.
-pub fn of_job(id: RunId) {
-    Span::current().record("job_id", display(id));
+/// The request, whose path names no job, is about the job with this id. `worker_id`: the controller instance.
+pub fn of_job(id: RunId, worker_id: &str) {
+    Span::current().record("job_id", display(id)).record("worker_id", worker_id);
 }
 
 /// The request is about a job of this server.

@@ -54,7 +54,7 @@ fn written(filter: &str, format: Lines) -> String {
             tracing::error!(target: "engine", class = "media", next_action = "check \"the\" URL", "the job failed: {}", "no image");
         });
         let path = |name: &str, text: &str| [(name.to_owned(), text.to_owned())];
-        let request = |method, route, path: &[_]| request_span::of_request("r-1", method, route, path);
+        let request = |method, route, path: &[_]| request_span::of_request("r-1", method, route, path, "w1");
         request("POST", "/api/v1/jobs/{id}/cancel", &path("id", JOB)).in_scope(|| {
             request_span::of_server(stored_grant().server.as_ref());
             request_span::in_step(Some("webhook.wait"));
@@ -62,13 +62,13 @@ fn written(filter: &str, format: Lines) -> String {
             tracing::debug!(target: "controller", status = 503, duration_ms = 2, "request");
         });
         request("POST", "/api/v1/status-webhook/{serial}", &path("serial", "XF-1")).in_scope(|| {
-            request_span::of_job(stored_grant().grant.run);
+            request_span::of_job(stored_grant().grant.run, "w1");
             tracing::debug!(target: "controller", status = 200, duration_ms = 2, "request");
         });
-        grant_span(&stored_grant()).in_scope(|| {
+        grant_span(&stored_grant(), "w1").in_scope(|| {
             tracing::warn!(target: "media", offset = 2048, "media response stopped early, connection broken");
         });
-        grant_span(&stored_grant()).in_scope(|| {
+        grant_span(&stored_grant(), "w1").in_scope(|| {
             tracing::error!(target: "media", "the event of a refused medium could not be stored");
         });
     });
@@ -170,7 +170,8 @@ fn a_path_that_names_no_job_and_no_server_adds_no_field() {
             ("/api/v1/servers/{serial}", "serial"),
             ("/api/v1/batches/{id}", "id"),
         ] {
-            request_span::of_request("r-1", "GET", route, &path(name)).in_scope(|| tracing::info!("request"));
+            request_span::of_request("r-1", "GET", route, &path(name), "w1")
+                .in_scope(|| tracing::info!("request"));
         }
     });
     let lines = std::fs::read_to_string(lines.path()).unwrap();

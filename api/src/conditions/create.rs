@@ -61,7 +61,7 @@ pub(crate) async fn create(
     let id = match created {
         Created::New(_) => {
             request_audit::target("server", &format!("{server}/job/{id}"));
-            request_span::of_job(id);
+            request_span::of_job(id, api.engine.owner());
             id
         }
         Created::Replay(earlier) => earlier,

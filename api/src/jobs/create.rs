@@ -41,7 +41,7 @@ pub(crate) async fn create(
     }
     let (new, response) = submit(&api, &principal, order).await?;
     if let Some(id) = new {
-        request_span::of_job(id);
+        request_span::of_job(id, api.engine.owner());
     }
     Ok(response)
 }

@@ -151,6 +151,7 @@ impl Controller {
         engine.observe_ends(move |outcome, took| ended_jobs.job_ended(outcome.as_str(), took));
         let (beacons, said) = os_medium::beacons();
         services.grants.set_beacon_listener(Arc::new(beacons));
+        services.grants.set_worker_id(engine.owner());
         tokio::spawn(os_medium::deliver(engine.clone(), said, stop.clone()));
         let workers = Arc::new(Workers::new(
             redfish_settings(settings, services.settings.limits.power_ons),

@@ -50,7 +50,7 @@ pub(super) struct Supervisor {
 struct LiveController {
     boundary: Arc<Boundary>,
     clock: Arc<dyn Clock>,
-    /// The start of the controller, in virtual time of the world.
+    /// The start of the controller, or the end of a pause in its start, in virtual time of the world.
     started: Duration,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -66,7 +66,11 @@ impl LiveController {
     /// Whether another controller can start now. A controller that starts alone holds the file lock and takes over all
     /// leases. Before that is done, another controller would find the file lock held and exit.
     fn has_taken_over(&self, world: &World) -> bool {
-        world.clock.passed() >= self.started + TAKEOVER_TIME
+        self.took_over_before(world.clock.passed())
+    }
+
+    fn took_over_before(&self, passed: Duration) -> bool {
+        passed >= self.started + TAKEOVER_TIME
     }
 
     /// Ends the controller and all its tasks.
@@ -142,19 +146,25 @@ impl Supervisor {
             // No other controller is started.
             tokio::time::sleep(time).await;
             boundary.set_paused(false);
+            let now = self.world.clock.passed();
+            if let Some(live) = self.current.as_mut().filter(|live| !live.took_over_before(now - time)) {
+                // What it had to take over at its start it takes over now.
+                live.started = now;
+            }
             return;
         }
         let endpoint = self.world.endpoint();
+        self.zombies.extend(self.current.take());
         self.world.set_endpoint(None);
         tokio::time::sleep(self.rng.seconds(0, 20)).await;
-        if self.current.as_ref().is_some_and(|live| !live.on_time(&self.world)) {
+        if self.zombies.last().is_some_and(|live| !live.on_time(&self.world)) {
             // The wall clock was changed meanwhile: by the clock of another controller, leases would end too early.
+            self.current = self.zombies.pop();
             self.world.set_endpoint(endpoint);
             tokio::time::sleep(time).await;
             boundary.set_paused(false);
             return;
         }
-        self.zombies.extend(self.current.take());
         self.start_next(TakeOver::ExpiredOnly);
         tokio::time::sleep(time).await;
         self.zombies.iter().for_each(|live| live.boundary.set_paused(false));

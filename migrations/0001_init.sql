@@ -157,6 +157,7 @@ CREATE TABLE runs (
     lease_owner         TEXT,
     lease_expires_at    TEXT,
     lease_epoch         INTEGER NOT NULL DEFAULT 0,
+    last_worker         TEXT, -- the owner of the last lease; it stays when the lease is given back
     cancel_requested_at TEXT,
     created_by          TEXT NOT NULL,
     revision            INTEGER NOT NULL DEFAULT 1,

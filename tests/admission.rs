@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use settings::Settings;
 
+use crate::command_line::shoal;
 use crate::kit::{Client, Scene, healthy, recipe, silent};
 
 fn order(serial: &str) -> Value {
@@ -87,6 +88,49 @@ async fn a_dry_run_shows_what_a_job_would_do_and_writes_nothing() {
     assert!(plan["refused"]["error"]["message"].as_str().unwrap().contains(&id), "{plan}");
     assert_eq!(plan["gates"][0]["name"], "drain");
     assert_eq!(contents(&scene), before);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_of_many_servers_says_of_each_what_the_batch_then_does() {
+    let servers = vec![silent("MANY-1"), silent("MANY-2"), silent("MANY-3")];
+    let scene = Scene::start_with(servers, |settings, _| idle(settings)).await;
+    let events = "/api/v1/events?limit=100";
+    scene.admin.until(events, "the push", |page| page.json().to_string().contains("registry.push-tag")).await;
+    scene.admin.create_job("MANY-2").await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recipe.json");
+    std::fs::write(&file, recipe().to_string()).unwrap();
+    // The second has an unfinished job, the fourth is not registered, the fifth is the first again.
+    let serials = ["MANY-1", "MANY-2", "MANY-3", "MANY-9", "MANY-1"];
+    let create = ["job", "create", "--recipe", file.to_str().unwrap(), "--idempotency-key", "many", "--json"];
+    let create: Vec<&str> =
+        create.into_iter().chain(serials.iter().flat_map(|serial| ["--server", serial])).collect();
+    let run = async |more: &[&str], code: i32| {
+        let ran = shoal(&scene.admin, &[&create[..], more].concat()).await;
+        assert_eq!(ran.status.code(), Some(code), "{}", String::from_utf8_lossy(&ran.stderr));
+        let document: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let rows = document["rows"].as_array().unwrap().clone();
+        let code = |row: &Value| row["error"]["error"].as_str().unwrap_or_default().to_owned();
+        rows.iter().map(|row| (row["result"].as_str().unwrap().to_owned(), code(row))).collect::<Vec<_>>()
+    };
+    let owned = |(result, code): (&str, &str)| (result.to_owned(), code.to_owned());
+    let expected = [
+        ("accepted", ""),
+        ("refused", "conflict.active_job"),
+        ("accepted", ""),
+        ("refused", "unknown_server"),
+        ("refused", "conflict.active_job"),
+    ]
+    .map(owned);
+    let before = contents(&scene);
+    assert_eq!(run(&["--dry-run"], 4).await, expected);
+    assert_eq!(contents(&scene), before, "a dry run has written something");
+    assert_eq!(run(&[], 1).await, expected, "the batch");
+    // The request again, with the key that it had: its jobs are found.
+    let again = expected.map(|(result, code)| (result.replace("accepted", "exists"), code));
+    assert_eq!(run(&["--dry-run"], 4).await, again);
+    assert_eq!(run(&[], 1).await, again, "the batch again");
     scene.end().await;
 }
 

@@ -45,6 +45,37 @@ async fn a_bmc_that_is_away_for_eight_minutes_and_returns_with_another_certifica
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_loses_power_at_half_of_a_flash_is_explained_and_powered_on_again() {
+    // The image is written when the test says so.
+    let day = Duration::from_secs(86_400);
+    let scene = scene("generic", |bmc| bmc.update.flash_time = day).await;
+    set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
+    let bmc = scene.bmc(SERIAL).clone();
+    let loss = FlashFault::PowerLoss { away: day, keeps_version: true };
+    bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(loss)));
+    let id = order(&scene, json!({ "firmware_set": "all" })).await;
+    scene
+        .wait_skipping(&id, "the flash", |job| job["wait"]["reason"] == "flashing" && bmc.is_flashing())
+        .await;
+    bmc.skip_flash_time(day / 2);
+    scene.wait_skipping(&id, "the loss of power", waits("bmc_back")).await;
+    let since = scene.now();
+    let away = Duration::from_secs(8 * 60);
+    scene.wait_skipping(&id, "eight minutes", |_| scene.now().since(since) >= away).await;
+    bmc.set_reachable(true);
+    let job = scene.complete_skipping(&id).await;
+    let log = log(&scene, &job).await;
+    let old = version(&bmc, "bios");
+    failed(&job, "power_lost", &["bios 99.1 is not installed", &old, "not sent a second time"], &log);
+    assert!(log.contains("firmware.power-lost"), "{log}");
+    let end = bmc.snapshot();
+    assert_eq!((end.images, end.power, end.power_ons), (1, Power::On, 1), "{log}");
+    let server = scene.admin.get(&format!("/api/v1/servers/{SERIAL}")).await;
+    assert_eq!(server.expect(200)["observed"]["update"], Value::Null, "no later job waits for it: {log}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_read_with_the_new_version_is_no_proof() {
     let scene = scene("generic", |_| {}).await;
     set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;

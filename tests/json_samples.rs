@@ -85,6 +85,11 @@ const WALK: &[Sample] = &[
     // Jobs that do not begin.
     ok("controller drain", "controller drain --reason upgrade"),
     ok("job create", "job create --server CLI-1 --recipe $RECIPE"),
+    Sample {
+        command: "job create --dry-run",
+        arguments: "job create --dry-run --server CLI-4 --server CLI-2 --recipe $RECIPE",
+        code: 4,
+    },
     ok("job hold", "job hold $OPEN --reason rack"),
     ok("job resume", "job resume $OPEN"),
     ok("job finish", "job finish --serial-glob CLI-1"),
@@ -201,6 +206,7 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("", "gates", "no gate is closed for it"),
     ("", "remaining", "the cleanup is done"),
     ("", "warnings", "nothing is wrong"),
+    ("", "blocked_by", "the job would not fail"),
     ("", "quarantined", "no content is corrupted"),
     ("", "quotas", "the controller of the walk has no quota"),
     ("", "refused", "nothing is refused"),

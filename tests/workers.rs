@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use lab_bmc::{Fault, FaultCondition, FaultEffect, FaultTrigger, Power, SimBmc, SimBmcConfig};
+use lab_bmc::{Fault, FaultCondition, FaultEffect, FaultTrigger, Graceful, Power, SimBmc, SimBmcConfig};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -202,6 +202,34 @@ async fn the_power_cycle_of_a_killed_worker_is_continued_by_another() {
     scene.skip(LEASE_OVER);
     succeeded(&scene, &id).await;
     assert_eq!((scene.bmc(SERIAL).snapshot().power, scene.bmc(SERIAL).power_ons()), (Power::On, 1));
+    scene.end().await;
+}
+
+/// The field `controller` of the power cycle, while the run is parked or has ended: no worker has its lease.
+async fn last_worker(scene: &Scene) -> String {
+    let shown = scene.admin.get(&format!("/api/v1/servers/{SERIAL}/condition?kind=powerCycleSoft")).await;
+    shown.expect(200)["controller"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_condition_names_the_worker_that_worked_on_it_last() {
+    let scene = scene(|bmc| bmc.power.graceful = Graceful::IgnoredByHost).await;
+    let token = token(&scene.admin, "b", FAR).await;
+    let body = json!({ "kind": "powerCycleSoft", "parameters": { "force": true, "grace_seconds": 600 } });
+    let created = scene.admin.post(&format!("/api/v1/servers/{SERIAL}/condition"), &body).await.expect(200);
+    assert_eq!(created["controller"], Value::Null, "no worker serves the queue yet: {created:#}");
+    let id = created["id"].as_str().unwrap();
+    let first = Elsewhere::start(&plain(&scene), "w1", &token, FAR);
+    let parked = |job: &Value| job["wait"]["reason"] == "graceful_shutdown";
+    scene.wait_skipping(id, "the grace period", parked).await;
+    let name = last_worker(&scene).await;
+    assert!(name.starts_with("worker/b/w1-"), "{name}");
+    first.kill();
+    let _second = Elsewhere::start(&plain(&scene), "w2", &token, FAR);
+    scene.skip(LEASE_OVER);
+    succeeded(&scene, id).await;
+    let name = last_worker(&scene).await;
+    assert!(name.starts_with("worker/b/w2-"), "{name}");
     scene.end().await;
 }
 

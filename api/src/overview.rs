@@ -20,7 +20,7 @@ use super::error::ApiError;
 use super::extract::CanRead;
 use super::filters;
 use super::openapi::types;
-use model::{BatchId, Outcome, RunId, Serial, Time};
+use model::{BatchId, FailureClass, HoldClass, Outcome, RunId, Serial, StepName, Time};
 use store::{OpenGroup, Overview, RackGroup};
 
 /// How long the numbers are used for other requests while no event is new: times pass also without events.
@@ -107,9 +107,11 @@ struct OpenJobs {
 #[derive(Serialize, JsonSchema)]
 struct FailedJobs {
     /// The class of the failure.
-    class: String,
+    #[schemars(with = "String")]
+    class: FailureClass,
     /// The step that failed.
-    step: String,
+    #[schemars(with = "String")]
+    step: StepName,
     /// What happened to the newest of them.
     summary: String,
     /// What to do.
@@ -130,7 +132,8 @@ struct FailedJobs {
 #[derive(Serialize, JsonSchema)]
 struct HeldJobs {
     /// The class of the hold.
-    class: String,
+    #[schemars(with = "String")]
+    class: HoldClass,
     /// Why the oldest is held.
     detail: String,
     /// How many of the jobs are held with the same words.
@@ -201,7 +204,8 @@ struct CleanupView {
 /// Jobs at one step.
 #[derive(Serialize, JsonSchema)]
 struct JobsAtStep {
-    step: String,
+    #[schemars(with = "String")]
+    step: StepName,
     /// Those that wait.
     waiting: u64,
     /// Those at work.
@@ -382,11 +386,12 @@ fn waits(open: &[OpenGroup]) -> Vec<WaitingJobs> {
 
 fn steps(open: &[OpenGroup]) -> Vec<JobsAtStep> {
     let mut steps: Vec<JobsAtStep> = Vec::new();
-    for group in open.iter().filter(|group| !group.step.is_empty()) {
-        let at = match steps.iter().position(|step| step.step == group.step) {
+    for group in open {
+        let Some(name) = &group.step else { continue };
+        let at = match steps.iter().position(|step| step.step == *name) {
             Some(at) => at,
             None => {
-                steps.push(JobsAtStep { step: group.step.clone(), waiting: 0, working: 0 });
+                steps.push(JobsAtStep { step: name.clone(), waiting: 0, working: 0 });
                 steps.len() - 1
             }
         };

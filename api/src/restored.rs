@@ -91,7 +91,7 @@ pub(super) async fn unpin(api: &Api, decision: Option<UnfinishedRuns>, runs: &[R
             // The span has all ids of the job when its row can be read.
             let job = api.store().job(*run).await.ok().flatten();
             let span = job.map_or_else(
-                || tracing::error_span!("job", job_id = %run),
+                || tracing::error_span!("job", job_id = %run, worker_id = api.engine.owner()),
                 |job| store::job_span(&job.run, api.engine.owner()),
             );
             span.in_scope(

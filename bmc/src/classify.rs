@@ -65,11 +65,18 @@ pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
     };
     // After a restart of the BMC, resources can be missing for a while.
     let may_recover = matches!(error.kind, ErrorKind::Fenced | ErrorKind::NotFound { .. });
+    let may_recover = may_recover || is_read_in_conflict(error);
     if error.is_transient() || error.maybe_applied() || may_recover {
         StepError::retry(failure)
     } else {
         StepError::fail(failure)
     }
+}
+
+/// Whether a read was refused with a conflict (409): it asks for no other state, so the conflict is that of the moment (RFC 9110,
+/// 15.5.10).
+fn is_read_in_conflict(error: &RedfishError) -> bool {
+    error.is_read() && error.status() == Some(409)
 }
 
 /// Whether the BMC refuses a change because of what it or the host does now: it says that it is busy, or reports a
@@ -183,6 +190,8 @@ mod tests {
     use engine::StepEnd;
     use redfish::Operation;
 
+    use http::Method;
+
     use super::*;
 
     const STEP: &StepName = &StepName::new("step");
@@ -259,6 +268,19 @@ mod tests {
             class_of(&from_redfish(STEP, &error(refused(409), false))).0,
             "fail",
             "media: another slot"
+        );
+    }
+
+    #[test]
+    fn a_read_in_conflict_is_repeated() {
+        let refused = |status| ErrorKind::Refused { status, message_id: None, message: "not now".to_owned() };
+        let of = |method: Method, status| {
+            let request = Some(Box::new((method, "/redfish/v1/Systems/1".to_owned())));
+            class_of(&from_redfish(STEP, &RedfishError { request, ..error(refused(status), false) })).0
+        };
+        assert_eq!(
+            [of(Method::GET, 409), of(Method::GET, 400), of(Method::POST, 409)],
+            ["retry", "fail", "fail"]
         );
     }
 

@@ -65,8 +65,8 @@ pub struct PowerRequest {
     /// The change is taken as done although the BMC does not show it: the power state it shows may be stale, or never right.
     #[serde(default)]
     pub unconfirmed: bool,
-    /// The reads of the media before the last request, or before the first look at the host. A BMC reads media itself when they
-    /// are inserted, so only later reads show a boot.
+    /// The reads of the media before the last request; before there is one, those before the first look at the host. A BMC reads
+    /// media itself when they are inserted, so only later reads show a boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_before: Option<ReadMark>,
     /// The slots whose media the BMC had dropped and that were filled again.

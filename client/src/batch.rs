@@ -9,12 +9,13 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::connection::Client;
+use super::dry_runs::{DryRuns, NextLine};
 use super::error::CliError;
 use super::filter::FilterOptions;
 use super::ids;
 use super::input;
 use super::live::{Source, WatchArgs};
-use super::many::{self, Consent, NextLine};
+use super::many::{self, Consent};
 use super::output::{Column, Format, Output, Since, join, plain, text};
 use super::repeat::RepeatKey;
 use super::watch::{self, PollInterval};
@@ -146,7 +147,8 @@ pub(super) struct CreateBatch {
     filter: FilterOptions,
     #[command(flatten)]
     consent: Consent,
-    /// Show the servers of the filter, of --servers or of --from; nothing is created
+    /// Show whether the controller would accept the job of each of the first 200 servers of the filter, of --servers or of --from; nothing
+    /// is created. Ends with 4 if the controller would refuse a job
     #[arg(long, conflicts_with_all = ["watch", "yes"])]
     dry_run: bool,
     /// The recipe of all servers of --servers or of the filter
@@ -243,12 +245,29 @@ fn list(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
 /// The body of `POST /api/v1/batches`, each field as it was written.
 type BatchOrder = BTreeMap<String, Box<RawValue>>;
 
-/// The serial numbers in the rows of an order.
-fn named(order: &BatchOrder) -> Result<Vec<String>, CliError> {
+/// What a row without a value of its own has from the order.
+const DEFAULTS: [&str; 5] = ["recipe", "maintenance_iso_url", "labels", "priority", "deadline"];
+
+/// The body of a job, each field as it was written.
+type RowOrder<'a> = BTreeMap<String, &'a RawValue>;
+
+/// The jobs of an order, as the controller makes them of its rows: each with its serial number.
+fn jobs<'a>(order: &'a BatchOrder) -> Result<Vec<(String, RowOrder<'a>)>, CliError> {
     let rows = order.get("rows").map_or("[]", |rows| rows.get());
-    let rows: Vec<Value> = serde_json::from_str(rows)
-        .map_err(|error| CliError::failed(format!("the rows of the batch are not a list: {error}")))?;
-    Ok(rows.iter().map(|row| text(row, "/server_serial")).collect())
+    let rows: Vec<RowOrder<'a>> = serde_json::from_str(rows).map_err(|error| {
+        CliError::failed(format!("the rows of the batch are no list of objects: {error}"))
+    })?;
+    let with_defaults = |mut row: RowOrder<'a>| {
+        let serial = row.get("server_serial").and_then(|serial| serde_json::from_str(serial.get()).ok());
+        for name in DEFAULTS {
+            let own = row.get(name).filter(|value| value.get() != "null");
+            if let (None, Some(value)) = (own, order.get(name)) {
+                row.insert(name.to_owned(), value);
+            }
+        }
+        (serial.unwrap_or_default(), row)
+    };
+    Ok(rows.into_iter().map(with_defaults).collect())
 }
 
 impl CreateBatch {
@@ -257,21 +276,21 @@ impl CreateBatch {
         if !filter.is_empty() && (self.from.is_some() || self.servers.is_some()) {
             return Err(CliError::Usage("give a filter, --servers or --from, not two of them".to_owned()));
         }
-        let mut order = if filter.is_empty() {
+        const VERB: &str = "batch create";
+        let (mut order, next) = if filter.is_empty() {
             self.consent.expect_none()?;
-            let order = self.order()?;
-            if self.dry_run {
-                return many::show_servers("batch create", &named(&order)?, NextLine::WithoutDryRun, output);
-            }
-            order
+            (self.order()?, NextLine::WithoutDryRun)
         } else {
             // A recipe that cannot be read is said before the servers are shown, and not after the consent.
             let recipe = self.recipe_of_all()?;
-            let selected =
-                self.consent.servers("batch create", &filter, self.dry_run, client, output).await?;
+            let selected = self.consent.servers(VERB, &filter, self.dry_run, client, output).await?;
             let Some(serials) = selected else { return Ok(()) };
-            Self::order_of(&serials, recipe)?
+            (Self::order_of(&serials, recipe)?, NextLine::YesWithoutDryRun)
         };
+        if self.dry_run {
+            let dry_runs = DryRuns { verb: VERB, next, key: self.idempotency_key.as_deref() };
+            return dry_runs.show(jobs(&order)?.into_iter(), client, output).await;
+        }
         if let Some(max_parallel) = self.max_parallel {
             order.insert("max_parallel".to_owned(), raw(&max_parallel.to_string())?);
         }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::connection::Client;
 use super::error::CliError;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, join, text};
 use super::{ready, restored};
 
@@ -32,7 +33,7 @@ pub(super) enum ControllerCommand {
         wait: u64,
     },
     /// List the servers to which nothing is done because their data is a copy, was restored, or is old
-    Restored,
+    Restored(WatchArgs),
     /// Release all servers of restored data, for example after a move to a new host
     Release {
         /// Confirm that no other controller uses this data or its servers
@@ -54,7 +55,10 @@ pub(super) async fn run(
         ControllerCommand::Ready { wait } => {
             return ready::run(client, Duration::from_secs(wait), output).await;
         }
-        ControllerCommand::Restored => return restored::list(client, output).await,
+        ControllerCommand::Restored(watch) => {
+            let show = async |output: &mut Output<'_>| restored::list(client, output).await;
+            return watch.list(Source::Events(client), output, show).await;
+        }
         ControllerCommand::Release { jobs, .. } => return restored::release_all(jobs, client, output).await,
         ControllerCommand::Drain { reason } => {
             let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));

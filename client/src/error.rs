@@ -11,7 +11,7 @@ use thiserror::Error;
 use settings::ConfigErrors;
 
 use super::exit::Exit;
-use super::output::plain;
+use super::output::{join, plain};
 
 /// The maximum of shown characters of a response that is not from a controller.
 const EXCERPT_CHARS: usize = 200;
@@ -266,6 +266,20 @@ fn refusal(status: u16, body: &Value) -> String {
     text
 }
 
+/// The reason of a refusal in one line: its message, or its problems if it has several.
+pub(crate) fn reason(body: &Value) -> String {
+    let details = body["details"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let part = |value: &Value| plain(without_place(value.as_str().unwrap_or_default()));
+    if details.len() < 2 {
+        return part(&body["message"]);
+    }
+    let problem = |detail: &Value| {
+        let place = Some(part(&detail["path"])).filter(|path| !path.is_empty());
+        join(&[place.unwrap_or_else(|| part(&detail["field"])), part(&detail["message"])], ": ")
+    };
+    details.iter().map(problem).collect::<Vec<String>>().join("; ")
+}
+
 /// Whether a refusal is about a recipe.
 fn is_of_recipe(body: &Value) -> bool {
     let of_recipe = |detail: &Value| detail["path"].as_str().is_some_and(|path| path.starts_with("/recipe"));
@@ -349,6 +363,16 @@ mod tests {
 
     fn of(status: u16, code: &str, message: &str) -> (String, String) {
         refused(status, json!({ "error": code, "message": message }))
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_its_message_or_its_problems_in_one_line() {
+        let detail = |path: &str, message: &str| json!({ "path": path, "field": "f", "message": message });
+        let one = json!({ "message": "job J is active\u{1b}", "details": [detail("/server_serial", "J")] });
+        assert_eq!(reason(&one), "job J is active\u{fffd}");
+        let details = [detail("/recipe/a", "is missing"), detail("", "is wrong (line 1, column 5)")];
+        let two = json!({ "message": "the request has 2 problems; see details", "details": details });
+        assert_eq!(reason(&two), "/recipe/a: is missing; f: is wrong");
     }
 
     #[test]

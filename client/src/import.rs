@@ -12,7 +12,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use futures_util::{StreamExt, stream};
 use reqwest::header::HeaderMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
@@ -24,6 +23,8 @@ use super::error::CliError;
 use super::filter::label;
 use super::input;
 use super::output::{Column, Format, Output, counted, join, text};
+use super::progress::Progress;
+use bmc::probe::BmcProblem;
 use bmc::probe::direct::{self, DirectTarget};
 use model::{Clock, SystemClock};
 use roster::{DividedRows, UnreadRows};
@@ -143,45 +144,34 @@ impl ImportServers {
                     .to_owned(),
             )
         })?;
-        let count = addresses.len();
-        let addressed = counted(count as u64, "address", "addresses");
+        let addressed = counted(addresses.len() as u64, "address", "addresses");
         output.note(format!("probing {addressed}, {} at a time", self.probes));
-        let probe = |address: std::net::Ipv4Addr| {
-            let address = self.bmc_address(address);
+        let probe = async |address: std::net::Ipv4Addr| {
             let target = DirectTarget {
-                address: address.clone(),
+                address: self.bmc_address(address),
                 username: user.0.clone(),
                 password: user.1.clone(),
                 fingerprint: None,
                 insecure: false,
                 serial: None,
             };
-            async move { (address, direct::probe(&target, false, SystemClock.now()).await) }
+            let probed = direct::probe(&target, false, SystemClock.now()).await;
+            Ok(match probed {
+                Ok(probed) => row_of_card(&target.address, &probed.card).ok_or_else(|| {
+                    let why = "the BMC shows no serial number; register it by hand";
+                    without_row(&target.address, FAILED, why)
+                }),
+                Err(problem) => Err(row_of_problem(&target.address, &problem)),
+            })
         };
-        let mut probes = stream::iter(addresses).map(probe).buffered(usize::from(self.probes));
+        let probes = addresses.into_iter().map(probe);
+        let at_once = usize::from(self.probes);
+        let results = Progress::of_things("probing").each(probes, at_once, output.err).await?;
         let mut found = Probed::default();
-        while let Some((address, probed)) = probes.next().await {
-            match probed {
-                Ok(probed) => match row_of_card(&address, &probed.card) {
-                    Some(row) => found.rows.push(row),
-                    None => {
-                        found.add(&address, FAILED, "the BMC shows no serial number; register it by hand")
-                    }
-                },
-                Err(why) if matches!(&*why.code, "unreachable" | "timeout") => {
-                    found.add(&address, SILENT, "no BMC responded at this address");
-                }
-                Err(why) if why.code == "unauthorized" => found.add(
-                    &address,
-                    FAILED,
-                    &format!(
-                        "{}; give the login of this BMC: --bmc-user and SHOAL_BMC_PASSWORD",
-                        why.sentence
-                    ),
-                ),
-                Err(why) => {
-                    found.add(&address, FAILED, &format!("{}; {}", why.sentence, why.next_action));
-                }
+        for result in results {
+            match result {
+                Ok(row) => found.rows.push(row),
+                Err(row) => found.without.push(row),
             }
         }
         Ok(found)
@@ -324,9 +314,21 @@ struct Probed {
     without: Vec<Value>,
 }
 
-impl Probed {
-    fn add(&mut self, address: &str, result: &str, why: &str) {
-        self.without.push(json!({ "bmc_address": address, "result": result, "error": { "message": why } }));
+/// The result of an address that has no row.
+fn without_row(address: &str, result: &str, why: &str) -> Value {
+    json!({ "bmc_address": address, "result": result, "error": { "message": why } })
+}
+
+/// The result of an address whose probe failed.
+fn row_of_problem(address: &str, problem: &BmcProblem) -> Value {
+    let BmcProblem { code, sentence, next_action } = problem;
+    match &**code {
+        "unreachable" | "timeout" => without_row(address, SILENT, "no BMC responded at this address"),
+        "unauthorized" => {
+            let next = "give the login of this BMC: --bmc-user and SHOAL_BMC_PASSWORD";
+            without_row(address, FAILED, &format!("{sentence}; {next}"))
+        }
+        _ => without_row(address, FAILED, &format!("{sentence}; {next_action}")),
     }
 }
 
@@ -367,6 +369,8 @@ fn row_of_card(address: &str, card: &Value) -> Option<Map<String, Value>> {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
 
     #[test]
@@ -392,12 +396,31 @@ mod tests {
 
     #[test]
     fn addresses_without_a_row_are_rows_of_the_result() {
-        let mut probed = Probed::default();
-        probed.add("10.0.0.1", SILENT, "no BMC responded at this address");
-        probed.add("10.0.0.2", FAILED, "the password was refused");
-        let all = with_probes(Map::new(), probed.without);
+        let without = vec![
+            without_row("10.0.0.1", SILENT, "no BMC responded at this address"),
+            without_row("10.0.0.2", FAILED, "the password was refused"),
+        ];
+        let all = with_probes(Map::new(), without);
         assert_eq!((&all["silent"], &all["failed"], &all["created"]), (&json!(1), &json!(1), &json!(0)));
         assert_eq!(cells(&all["rows"][1])[2..], ["10.0.0.2", "failed", "the password was refused"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_range_that_takes_longer_than_two_seconds_shows_how_many_addresses_were_probed() {
+        // The system accepts the connection; nothing responds until the probe gives up, on virtual time.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port().to_string();
+        let words =
+            ["import", "--range", "127.0.0.1-127.0.0.1", "--http", "--port", &port, "--bmc-user", "admin"];
+        let matches = ImportServers::augment_args(clap::Command::new("import")).get_matches_from(words);
+        let import = ImportServers::from_arg_matches(&matches).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output::new(&mut out, &mut err, Format::Text);
+        let password = SecretString::from("canary");
+        let probed = import.probed_rows("127.0.0.1-127.0.0.1", Some(&password), &mut output).await.unwrap();
+        assert_eq!((probed.rows.len(), probed.without.len()), (0, 1));
+        let said = String::from_utf8(err).unwrap();
+        assert!(said.contains("probing: 0 of 1 (0 %)"), "{said}");
     }
 
     #[test]

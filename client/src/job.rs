@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::batch::{self, StopArgs};
 use super::connection::Client;
+use super::dry_runs::{DryRuns, NextLine};
 use super::error::CliError;
 use super::exit::Exit;
 use super::filter::FilterArgs;
@@ -19,7 +20,7 @@ use super::job_live;
 use super::job_media::MediaUrl;
 use super::job_verbs::SelectedJobs;
 use super::live::{Source, WatchArgs};
-use super::many::{self, NextLine, ServerFilter};
+use super::many::{self, ServerFilter};
 use super::output::{Column, Output, Since, is_since, join, plain, text};
 use super::plan_view::would_be_accepted;
 use super::repeat::RepeatKey;
@@ -130,8 +131,8 @@ pub(super) struct CreateJob {
     /// A repetition with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Show steps, slot plan and images of the job; nothing is written and nothing is sent to the BMC. Ends with 4 if the controller would
-    /// refuse the job
+    /// Show steps, slot plan and images of the job; of several servers, whether the controller would accept the job of each of the first
+    /// 200. Nothing is written and nothing is sent to a BMC. Ends with 4 if the controller would refuse a job
     #[arg(long, conflicts_with_all = ["watch", "yes"])]
     dry_run: bool,
     /// Follow the job until it is complete
@@ -395,15 +396,19 @@ impl CreateJob {
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<(), CliError> {
-        let serials = if self.filter.is_given() {
-            self.filter.servers("job create", self.dry_run, client, output).await?
+        const VERB: &str = "job create";
+        let (serials, next) = if self.filter.is_given() {
+            let selected = self.filter.servers(VERB, self.dry_run, client, output).await?;
+            (selected, NextLine::YesWithoutDryRun)
         } else {
             self.filter.expect_none()?;
-            Some(self.servers.clone())
+            (Some(self.servers.clone()), NextLine::WithoutDryRun)
         };
         let Some(serials) = serials else { return Ok(()) };
         if self.dry_run {
-            return many::show_servers("job create", &serials, NextLine::WithoutDryRun, output);
+            let rows = serials.iter().map(|serial| (serial.clone(), self.job(serial, Some(recipe))));
+            let dry_runs = DryRuns { verb: VERB, next, key: self.idempotency_key.as_deref() };
+            return dry_runs.show(rows, client, output).await;
         }
         let rows = serials.iter().map(|serial| self.job(serial, None)).collect();
         let key = RepeatKey::many(self.idempotency_key.as_deref())?;

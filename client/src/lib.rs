@@ -23,6 +23,7 @@ mod command;
 mod condition;
 pub mod connection;
 mod controller;
+mod dry_runs;
 pub mod error;
 mod event;
 pub mod exit;

@@ -63,7 +63,7 @@ pub(super) struct ServerFilter {
 }
 
 impl ServerFilter {
-    /// The servers of the filter; `None` after a preview. Without a filter no server.
+    /// The servers of the filter; `None` after a preview. Without a filter no server. A dry run needs no consent.
     pub(super) async fn servers(
         &self,
         verb: &str,
@@ -103,27 +103,6 @@ pub(super) struct JobsRequest<'a> {
     pub(super) reason: Option<&'a str>,
 }
 
-/// The change of the command that the operator types next, after a preview of servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextLine {
-    /// The command with its consent.
-    Yes,
-    /// The command without `--dry-run`.
-    WithoutDryRun,
-    /// The command with its consent and without `--dry-run`.
-    YesWithoutDryRun,
-}
-
-impl NextLine {
-    fn words(self, servers: usize) -> String {
-        match self {
-            Self::Yes => format!("add --yes, or --yes --expect {servers}"),
-            Self::WithoutDryRun => "leave out --dry-run".to_owned(),
-            Self::YesWithoutDryRun => format!("leave out --dry-run and add --yes --expect {servers}"),
-        }
-    }
-}
-
 impl Consent {
     /// Refuses a consent without a filter.
     pub(super) fn expect_none(&self) -> Result<(), CliError> {
@@ -135,7 +114,7 @@ impl Consent {
         }
     }
 
-    /// The servers of a filter; `None` after a preview.
+    /// The servers of a filter; `None` after a preview. A dry run needs no consent: it shows what it finds by itself.
     ///
     /// # Errors
     /// As [`serials`]; with `--yes` or `--dry-run` also if the filter selects no server, or another number than was expected.
@@ -154,10 +133,9 @@ impl Consent {
             }
             // A dry run is what a script checks before the command: nothing to do is a mistake of the filter.
             _ if serials.is_empty() && (self.yes || dry_run) => Err(selects_no("server")),
-            _ if self.yes && !dry_run => Ok(Some(serials)),
+            _ if self.yes || dry_run => Ok(Some(serials)),
             _ => {
-                let next = if dry_run { NextLine::YesWithoutDryRun } else { NextLine::Yes };
-                show_servers(verb, &serials, next, output)?;
+                show_servers(verb, &serials, output)?;
                 Ok(None)
             }
         }
@@ -396,12 +374,7 @@ fn left_out(response: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
 }
 
 /// Shows the servers that a command would change, and what to type to change them.
-pub(super) fn show_servers(
-    verb: &str,
-    serials: &[String],
-    next: NextLine,
-    output: &mut Output<'_>,
-) -> Result<(), CliError> {
+fn show_servers(verb: &str, serials: &[String], output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
         return output.document(&json!({ "dry_run": true, "count": serials.len(), "servers": serials }));
     }
@@ -414,7 +387,7 @@ pub(super) fn show_servers(
         return Ok(());
     }
     output.line(join(&first, ", "))?;
-    output.note(format!("nothing was changed; {}", next.words(serials.len())));
+    output.note(format!("nothing was changed; add --yes, or --yes --expect {}", serials.len()));
     Ok(())
 }
 

@@ -1,16 +1,24 @@
-//! Progress in bytes of what takes longer than two seconds: done, total, rate, remaining time.
+//! Progress of what takes longer than two seconds, in bytes or in things: done, total, rate of bytes, remaining time.
 //!
 //! ```text
-//!   412.0 MiB of 1.2 GiB (33 %), 48.1 MiB/s, 17s left
+//!   pushing disk.raw: 412.0 MiB of 1.2 GiB (33 %), 48.1 MiB/s, 17s left
+//!   probing: 120 of 254 (47 %), 12s left
 //! ```
 //!
-//! Invariants: the bytes are those that were read, written or sent, never an estimate; the rate is that of the last ten seconds
-//! (thirty for what is known every ten seconds only), so that a transfer that stands still shows it. A terminal shows one line that is rewritten, a log a line every ten seconds.
+//! Invariants: the bytes are those that were read, written or sent, and the things those that have ended, never an estimate; the rate is that of
+//! the last ten seconds (thirty for things, and for what is known every ten seconds only), so that a transfer that stands still shows it. A
+//! terminal shows one line that is rewritten, a log a line every ten seconds.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::pin::pin;
+use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::error::CliError;
 use super::output::remaining;
 
 /// Nothing is shown before this time.
@@ -22,19 +30,27 @@ const LOG: Duration = Duration::from_secs(10);
 /// The time over which a rate is measured.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The time over which the rate of something is measured whose bytes are known every ten seconds only: three intervals.
+/// The time over which the rate of things is measured, and of something whose bytes are known every ten seconds only: three intervals.
 const LONG_WINDOW: Duration = Duration::from_secs(30);
 
-/// The bytes at points in time, for a rate.
+/// What a progress counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Bytes,
+    Things,
+}
+
+/// The bytes or things at points in time, for a rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     samples: VecDeque<(Duration, u64)>,
     window: Duration,
+    unit: Unit,
 }
 
 impl Default for Rate {
     fn default() -> Self {
-        Self { samples: VecDeque::new(), window: WINDOW }
+        Self { samples: VecDeque::new(), window: WINDOW, unit: Unit::Bytes }
     }
 }
 
@@ -42,6 +58,11 @@ impl Rate {
     /// The rate of something whose bytes are known every ten seconds only.
     pub(crate) fn of_records() -> Self {
         Self { window: LONG_WINDOW, ..Self::default() }
+    }
+
+    /// The rate of things: many of them may end at the same time, and then none for a while.
+    fn of_things() -> Self {
+        Self { window: LONG_WINDOW, unit: Unit::Things, ..Self::default() }
     }
 
     /// Records the bytes that are done at a time since any fixed point.
@@ -77,10 +98,14 @@ impl Rate {
 
     /// Done and total as text.
     pub(crate) fn part(&self, total: Option<u64>) -> String {
+        let number = match self.unit {
+            Unit::Bytes => bytes,
+            Unit::Things => |number: u64| number.to_string(),
+        };
         let done = self.done();
-        let mut text = bytes(done);
+        let mut text = number(done);
         if let Some(total) = total {
-            text.push_str(&format!(" of {}", bytes(total)));
+            text.push_str(&format!(" of {}", number(total)));
             if total > 0 && done <= total {
                 text.push_str(&format!(" ({} %)", u128::from(done) * 100 / u128::from(total)));
             }
@@ -88,14 +113,20 @@ impl Rate {
         text
     }
 
-    /// Done, total, rate and remaining time as text.
+    /// Done, total, rate of bytes and remaining time as text.
     pub(crate) fn text(&self, total: Option<u64>) -> String {
         let done = self.done();
         let mut text = self.part(total);
         let Some(rate) = self.per_second() else { return text };
-        text.push_str(&format!(", {}/s", bytes(rate as u64)));
+        let least = match self.unit {
+            Unit::Bytes => {
+                text.push_str(&format!(", {}/s", bytes(rate as u64)));
+                1.0
+            }
+            Unit::Things => f64::MIN_POSITIVE,
+        };
         match total.and_then(|total| total.checked_sub(done)) {
-            Some(left) if left > 0 && rate >= 1.0 => {
+            Some(left) if left > 0 && rate >= least => {
                 let left = Duration::from_secs_f64((left as f64 / rate).min(1e9));
                 text.push_str(&format!(", {} left", remaining(left)));
             }
@@ -139,13 +170,55 @@ impl Progress {
         Self { what: what.into(), total, began: Instant::now(), shown_at: None, rate: Rate::default(), live }
     }
 
+    /// Progress of a number of things, such as the addresses that are probed.
+    pub(crate) fn of_things(what: impl Into<String>) -> Self {
+        Self { rate: Rate::of_things(), ..Self::new(what, None) }
+    }
+
+    /// Runs futures, `at_once` at the same time, and shows how many have ended. Returns their results in the order of the futures.
+    ///
+    /// # Errors
+    /// The first error in that order, without waiting for the others.
+    pub(crate) async fn each<T>(
+        mut self,
+        futures: impl ExactSizeIterator<Item = impl Future<Output = Result<T, CliError>>>,
+        at_once: usize,
+        err: &mut dyn Write,
+    ) -> Result<Vec<T>, CliError> {
+        self.total = Some(futures.len() as u64);
+        let ended = Cell::new(0_u64);
+        let counted = futures.map(|future| async {
+            let result = future.await;
+            ended.set(ended.get() + 1);
+            result
+        });
+        let mut results = pin!(stream::iter(counted).buffered(at_once));
+        let mut all = Vec::new();
+        let mut again = interval(REWRITE);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = results.next() => match result {
+                    Some(Ok(result)) => all.push(result),
+                    Some(Err(error)) => break Err(error),
+                    None => break Ok(all),
+                },
+                _ = again.tick() => {}
+            }
+            self.report(ended.get(), err);
+        };
+        self.end(err);
+        result
+    }
+
     /// Progress whose size became known.
     pub fn of(&mut self, total: Option<u64>) -> &mut Self {
         self.total = total;
         self
     }
 
-    /// Shows the bytes that are done, if it is time to.
+    /// Shows the bytes or things that are done, if it is time to.
     pub fn report(&mut self, done: u64, err: &mut dyn Write) {
         let now = Instant::now();
         let pause = if self.live { REWRITE } else { LOG };
@@ -311,6 +384,59 @@ mod tests {
             text.starts_with("reading: 5 B of 10 B (50 %), 1 B/s, ") && text.lines().count() == 1,
             "{text}"
         );
+    }
+
+    #[test]
+    fn things_have_a_number_and_no_speed() {
+        let mut rate = Rate::of_things();
+        assert_eq!(rate.text(Some(254)), "0 of 254 (0 %)");
+        rate.record(seconds(0), 0);
+        rate.record(seconds(20), 8);
+        assert_eq!(rate.text(Some(16)), "8 of 16 (50 %), 20s left");
+        rate.record(seconds(60), 8);
+        assert_eq!(rate.text(Some(16)), "8 of 16 (50 %)", "nothing has ended for a while");
+    }
+
+    /// Ends after the seconds that its number says.
+    async fn ends_after(number: u64) -> Result<u64, CliError> {
+        tokio::time::sleep(seconds(number)).await;
+        Ok(number)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_runs_at_the_same_time_is_counted_as_it_ends_also_when_the_first_is_slow() {
+        let mut err = Vec::new();
+        let mut progress = Progress::of_things("probing");
+        progress.live = false;
+        // The first one is the last to end, and holds back no count.
+        let numbers = [35_u64, 1, 5, 6].into_iter().map(ends_after);
+        assert_eq!(progress.each(numbers, 4, &mut err).await.unwrap(), [35, 1, 5, 6]);
+        let text = String::from_utf8(err).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "after two seconds, and then every ten: {text}");
+        assert!(lines[0].starts_with("probing: 1 of 4 (25 %)"), "{text}");
+        assert!(lines[1..].iter().all(|line| line.starts_with("probing: 3 of 4 (75 %)")), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_run_at_the_same_time_than_is_said_and_an_error_ends_all() {
+        let (running, most, begun) = (Cell::new(0_u64), Cell::new(0_u64), Cell::new(0_u64));
+        let one = |number: u64| {
+            let (running, most, begun) = (&running, &most, &begun);
+            async move {
+                begun.set(begun.get() + 1);
+                running.set(running.get() + 1);
+                most.set(most.get().max(running.get()));
+                ends_after(1).await?;
+                running.set(running.get() - 1);
+                if number == 20 { Err(CliError::failed("refused")) } else { Ok(number) }
+            }
+        };
+        let progress = Progress::of_things("asking");
+        let result = progress.each((0..100_usize).map(|number| one(number as u64)), 8, &mut Vec::new()).await;
+        assert!(result.is_err());
+        assert_eq!(most.get(), 8);
+        assert!(begun.get() < 40, "{} were begun", begun.get());
     }
 
     #[test]

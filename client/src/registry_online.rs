@@ -12,8 +12,8 @@ use super::registry_content;
 /// A request to the registry of a running controller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RegistryRequest {
-    /// List the repositories, or the tags of one.
-    List(Option<String>),
+    /// List the repositories, or the tags of one, once or until the process is ended.
+    List(Option<String>, WatchArgs),
     /// Delete a tag or a manifest, or preview it.
     Delete {
         /// `REPOSITORY:TAG` or `REPOSITORY@DIGEST`.
@@ -53,13 +53,18 @@ pub enum RegistryRequest {
 /// When the controller cannot be reached or refuses.
 pub async fn run(request: RegistryRequest, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
     match request {
-        RegistryRequest::List(None) => {
-            let page = client.get(&["registry", "repositories"], &[]).await?.body;
-            registry_content::show_repositories(&page, output)
-        }
-        RegistryRequest::List(Some(name)) => {
-            let repository = registry_content::repository(&name, client).await?;
-            registry_content::show_repository(&repository, output)
+        RegistryRequest::List(name, watch) => {
+            let show = async |output: &mut Output<'_>| match &name {
+                None => {
+                    let page = client.get(&["registry", "repositories"], &[]).await?.body;
+                    registry_content::show_repositories(&page, output)
+                }
+                Some(name) => {
+                    let repository = registry_content::repository(name, client).await?;
+                    registry_content::show_repository(&repository, output)
+                }
+            };
+            watch.list(Source::Events(client), output, show).await
         }
         RegistryRequest::Delete { image, yes } => registry_content::delete(&image, yes, client, output).await,
         RegistryRequest::Status => {

@@ -53,6 +53,8 @@ pub(super) enum WebhookCommand {
     DeadLetters {
         /// The id of the webhook, or the beginning of it
         webhook: String,
+        #[command(flatten)]
+        watch: WatchArgs,
     },
     /// Request one more delivery of dead letters under their delivery ids
     Redeliver {
@@ -124,8 +126,10 @@ pub(super) async fn run(
         WebhookCommand::Test { webhook } => {
             test(&ids::webhook(client, &webhook).await?, client, output).await
         }
-        WebhookCommand::DeadLetters { webhook } => {
-            dead_letters(&ids::webhook(client, &webhook).await?, client, output).await
+        WebhookCommand::DeadLetters { webhook, watch } => {
+            let webhook = ids::webhook(client, &webhook).await?;
+            let show = async |output: &mut Output<'_>| dead_letters(&webhook, client, output).await;
+            watch.list(Source::Events(client), output, show).await
         }
         WebhookCommand::Redeliver { webhook, seq } => {
             let webhook = ids::webhook(client, &webhook).await?;

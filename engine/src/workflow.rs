@@ -194,6 +194,21 @@ impl Default for StepPolicy {
     }
 }
 
+impl StepPolicy {
+    /// The policy of the last step of a finish list. It needs nothing outside of the database, and what it records is known to no
+    /// later run if it is given up: it is tried for a day, so that neither a full disk nor a controller that stands still ends it.
+    pub fn last() -> Self {
+        Self {
+            budget: Duration::from_secs(24 * 3600),
+            attempts: u32::MAX,
+            backoff_cap: Duration::from_secs(60),
+            interruptible: false,
+            runs_past_deadline: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// The conclusion of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepOutcome {

@@ -20,15 +20,16 @@
 //! being loaded; a connection that still reads from it is broken at its next chunk; the cache is bounded in entries and
 //! bytes; the bytes of a grant have the recorded digest; a token is never kept, logged or compared, only its hash is.
 
+mod counting;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
-use model::{Clock, Grant, GrantReads, ReadMark, RunId, Serial, StoredGrant, Time, error_chain};
+use model::{Clock, Grant, GrantReads, RunId, Serial, StoredGrant, Time, error_chain};
 use parking_lot::Mutex;
 use secrets::{Key, MasterKey, SealError};
 use tokio::sync::Semaphore;
@@ -41,7 +42,7 @@ use super::grant_store::{GrantStore, GrantStoreUnavailable};
 use super::library::Library;
 use super::offload::offload;
 use super::os_medium::{BeaconChannel, OpenBlob, OpenOsImage, OsBlobs, OsImage};
-use super::reads::{FLUSH_EVERY, PendingReads, ReadRecorder, within_timeout};
+use super::reads::{PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{SpliceInputs, SplicedError};
@@ -56,10 +57,6 @@ const REBUILDS_MAX: usize = 2;
 const LOOKUPS_MAX: usize = 16;
 /// The approximate memory of an open firmware image, whose bytes stay in its file.
 const FIRMWARE_WEIGHT: usize = 1024;
-/// The longest life of a controller after its last sign of life: its heartbeat is written every 15 s at least.
-const ALIVE_UNSEEN: Duration = Duration::from_secs(30);
-/// The time from a power-on within which a host that boots from its medium has read a part of it.
-const BOOTS_WITHIN: Duration = Duration::from_secs(20 * 60);
 
 /// Receives the news of the beacon of a medium. Called on the thread of a request: an implementation must not block.
 pub trait BeaconListener: Send + Sync {
@@ -178,9 +175,8 @@ impl ReadObserver for LiveGrant {
 }
 
 /// The span of the log lines about a grant: reads of its image, and the record of these reads. `worker_id`: the controller
-/// instance that serves the image. It is the root of its lines,
-/// because they come from requests, connections and the recorder alike. Its level is `error`, so that no filter removes the
-/// fields while it keeps a line.
+/// instance that serves the image. It is the root of its lines, because they come from requests, connections and the recorder
+/// alike. Its level is `error`, so that no filter removes the fields while it keeps a line.
 pub fn grant_span(stored: &StoredGrant, worker_id: &str) -> Span {
     tracing::error_span!(
         parent: None,
@@ -355,67 +351,6 @@ impl MediaGrants {
         Ok(recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending))
     }
 
-    /// The mark of the reads of these grants until now. See [`Self::read_since`].
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn mark(
-        &self,
-        token_hashes: impl Iterator<Item = &str>,
-    ) -> Result<ReadMark, GrantStoreUnavailable> {
-        let mut bytes: u64 = 0;
-        for token_hash in token_hashes {
-            // Recorded reads first: a read that is recorded in between is missing in the mark and counts as a later one, but no
-            // later read is missed.
-            let recorded = within_timeout(self.0.store.find(token_hash)).await?;
-            let pending = self.0.recorder.pending(token_hash);
-            let reads = recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending);
-            bytes = bytes.saturating_add(reads.bytes);
-        }
-        Ok(ReadMark { bytes, counting_since: self.counting_since() })
-    }
-
-    /// Whether one of these grants was read after `mark` was set.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn read_since(
-        &self,
-        mark: ReadMark,
-        token_hashes: impl Iterator<Item = &str>,
-    ) -> Result<bool, GrantStoreUnavailable> {
-        let mut bytes: u64 = 0;
-        for token_hash in token_hashes {
-            bytes = bytes.saturating_add(self.reads_of(token_hash).await?.bytes);
-        }
-        Ok(bytes > mark.bytes)
-    }
-
-    /// The time since which reads are counted without a gap. The last reads of a killed controller instance may be missing.
-    pub fn counting_since(&self) -> Time {
-        self.0.recorder.since
-    }
-
-    /// Notes that the former controller did not stop in order, and when it was last seen alive.
-    pub fn former_was_killed(&self, last_seen: Time) {
-        // A second call has no effect: there is one former controller.
-        let _ = self.0.recorder.killed_at.set(last_seen);
-    }
-
-    /// Whether the first reads of a machine that was powered on at `since` may be missing, because the controller was killed
-    /// before it had recorded them. Reads are recorded within ten seconds, and a host that boots reads within minutes.
-    pub fn misses_reads_after(&self, since: Time) -> bool {
-        self.0.recorder.killed_at.get().is_some_and(|seen| {
-            let (first_missing, last_missing) = (seen.minus(FLUSH_EVERY), seen.plus(ALIVE_UNSEEN));
-            since < last_missing && first_missing < since.plus(BOOTS_WITHIN)
-        })
-    }
-
-    /// Records all pending reads now. Called when the program stops.
-    pub async fn flush(&self) {
-        self.0.recorder.flush().await;
-    }
-
     fn cached(&self, token_hash: &str) -> Option<Arc<LiveGrant>> {
         let mut cache = self.0.cache.lock();
         cache.clock += 1;
@@ -429,6 +364,8 @@ impl MediaGrants {
         let mut loaded: Option<Arc<LiveGrant>> = None;
         for _ in 0..LOOKUPS_MAX {
             let ends = self.0.ends.load(Ordering::SeqCst);
+            // Before the store is read: these reads may be recorded meanwhile, and each is counted once.
+            let counted = self.0.recorder.queued(&token_hash);
             let found = within_timeout(self.0.store.find(&token_hash)).await.map_err(|error| {
                 tracing::warn!(error = %error, "a medium cannot be served: its grant cannot be looked up");
                 GrantError::Unavailable(error)
@@ -439,7 +376,7 @@ impl MediaGrants {
             }
             let live = match &loaded {
                 Some(live) => live,
-                None => match self.restore_in_span(stored).await? {
+                None => match self.restore_in_span(stored, counted).await? {
                     RestoredImage::Elsewhere(live) => return Ok(live),
                     RestoredImage::Here(live) => loaded.insert(live),
                 },
@@ -454,10 +391,14 @@ impl MediaGrants {
     }
 
     /// Makes the image of a grant as [`Self::restore`] does, and logs a failure with the ids of the job.
-    async fn restore_in_span(&self, stored: StoredGrant) -> Result<RestoredImage, GrantError> {
+    async fn restore_in_span(
+        &self,
+        stored: StoredGrant,
+        counted: Option<Arc<PendingReads>>,
+    ) -> Result<RestoredImage, GrantError> {
         let worker_id = self.0.worker_id.get().map_or("", String::as_str);
         let span = grant_span(&stored, worker_id);
-        let restored = self.restore(stored, span.clone()).instrument(span.clone()).await;
+        let restored = self.restore(stored, counted, span.clone()).instrument(span.clone()).await;
         if let Err(error) = &restored {
             let status = error.status().as_u16();
             span.in_scope(
@@ -467,8 +408,13 @@ impl MediaGrants {
         restored
     }
 
-    /// Makes the image of a grant and checks its digest.
-    async fn restore(&self, stored: StoredGrant, span: Span) -> Result<RestoredImage, GrantError> {
+    /// Makes the image of a grant and checks its digest. `counted`: its reads, if not all of them are recorded.
+    async fn restore(
+        &self,
+        stored: StoredGrant,
+        counted: Option<Arc<PendingReads>>,
+        span: Span,
+    ) -> Result<RestoredImage, GrantError> {
         let StoredGrant { grant, server, reads, .. } = stored;
         let digest = ImageDigest::parse(&grant.sha256)
             .ok_or_else(|| unreadable("the stored digest of a grant is not a SHA-256 digest".to_owned()))?;
@@ -546,7 +492,7 @@ impl MediaGrants {
             boot,
             weight,
             ended: AtomicBool::new(false),
-            reads: Arc::new(PendingReads::new(grant.token_hash, span, reads)),
+            reads: counted.unwrap_or_else(|| Arc::new(PendingReads::new(grant.token_hash, span, reads))),
             recorder: self.0.recorder.clone(),
             beacon,
             listener: Arc::clone(&self.0.listener),

@@ -10,9 +10,9 @@
 //! proves that the host was powered on. Therefore the first read and the first read of an El Torito image are recorded
 //! immediately; later reads at most every ten seconds, for any number of requests.
 //!
-//! Invariants: noting a read never waits; records are increments, and a repeated increment can only count bytes twice,
-//! never lose or invent a read; one task writes for all grants and ends when nothing is pending; a grant has at most one
-//! entry in the queue.
+//! Invariants: noting a read never waits; records are increments, and an increment is repeated only if the store did not confirm
+//! it (bytes in the database can count twice, those of [`PendingReads::bytes`] cannot); one task writes for all grants and ends
+//! when nothing is pending; a grant has at most one entry in the queue.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,6 +30,8 @@ use super::grant_store::{GrantStore, GrantStoreUnavailable};
 pub const FLUSH_EVERY: Duration = Duration::from_secs(10);
 /// The timeout of one call to the grant store.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether another record of a grant has ended.
+const RECORD_POLL: Duration = Duration::from_millis(20);
 /// Grants recorded concurrently, so that they share a commit of the database.
 const FLUSH_WIDTH: usize = 64;
 
@@ -42,6 +44,8 @@ pub(super) struct PendingReads {
 }
 
 struct ReadsState {
+    /// The bytes that the store has for certain.
+    recorded: u64,
     pending: GrantReads,
     in_flight: GrantReads,
     /// Whether the grant is in the queue of the recorder.
@@ -57,6 +61,7 @@ impl PendingReads {
     /// No pending reads; `recorded` is what the store has already.
     pub(super) fn new(token_hash: String, span: Span, recorded: GrantReads) -> Self {
         let state = ReadsState {
+            recorded: recorded.bytes,
             pending: GrantReads::default(),
             in_flight: GrantReads::default(),
             queued: false,
@@ -72,6 +77,17 @@ impl PendingReads {
     pub(super) fn span(&self) -> Span {
         self.span.clone()
     }
+
+    /// The number of bytes that were read, recorded or not.
+    pub(super) fn bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.recorded.saturating_add(state.in_flight.bytes).saturating_add(state.pending.bytes)
+    }
+
+    /// The number of bytes that the store has for certain.
+    pub(super) fn recorded_bytes(&self) -> u64 {
+        self.state.lock().recorded
+    }
 }
 
 impl ReadsState {
@@ -82,8 +98,11 @@ impl ReadsState {
     /// The time of the next record; `None` means now.
     fn due(&self) -> Option<Instant> {
         // While a record is in flight, the call that sends it wakes the writing task at its end.
-        let now = self.urgent && self.in_flight == GrantReads::default();
-        if now { None } else { self.flushed_at.map(|at| at + FLUSH_EVERY) }
+        match self.in_flight == GrantReads::default() {
+            true if self.urgent => None,
+            true => self.flushed_at.map(|at| at + FLUSH_EVERY),
+            false => self.flushed_at.map(|at| at + STORE_TIMEOUT + FLUSH_EVERY),
+        }
     }
 }
 
@@ -155,7 +174,7 @@ impl ReadRecorder {
     async fn run(self: Arc<Self>) {
         loop {
             let now = Instant::now();
-            self.record(|state| state.due().is_none_or(|due| due <= now)).await;
+            self.record(|_, state| state.due().is_none_or(|due| due <= now)).await;
             let next = {
                 let mut queue = self.queue.lock();
                 remove_clean(&mut queue);
@@ -174,7 +193,7 @@ impl ReadRecorder {
         let recorder = self.clone();
         // A separate task, because the records in flight must be completed even if the caller stops waiting.
         let flushing = tokio::spawn(async move {
-            recorder.record(|_| true).await;
+            recorder.record(|_, _| true).await;
             remove_clean(&mut recorder.queue.lock());
             recorder.wake.notify_one();
         });
@@ -183,33 +202,73 @@ impl ReadRecorder {
         }
     }
 
-    /// Records the pending reads of the grants that `chosen` selects.
-    async fn record(&self, chosen: impl Fn(&ReadsState) -> bool) {
+    /// Records the reads of one grant that were noted until now.
+    ///
+    /// # Errors
+    /// When the store did not record them; they stay pending.
+    pub(super) async fn flush_one(
+        self: &Arc<Self>,
+        reads: &Arc<PendingReads>,
+    ) -> Result<(), GrantStoreUnavailable> {
+        let unrecorded =
+            || GrantStoreUnavailable { reason: "the reads of an image are not recorded".to_owned() };
+        let noted = reads.bytes();
+        let deadline = Instant::now() + STORE_TIMEOUT;
+        while reads.recorded_bytes() < noted {
+            let (recorder, chosen) = (self.clone(), reads.clone());
+            // A separate task, as in `flush`.
+            let recording = tokio::spawn(async move {
+                let failed = recorder.record(|one, _| Arc::ptr_eq(one, &chosen)).await;
+                recorder.wake.notify_one();
+                failed
+            });
+            if recording.await.map_or(true, |failed| failed > 0) || Instant::now() >= deadline {
+                return Err(unrecorded());
+            }
+            if reads.recorded_bytes() < noted {
+                // Another record of the grant is in flight.
+                tokio::time::sleep(RECORD_POLL).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The reads of a grant in the queue.
+    pub(super) fn queued(&self, token_hash: &str) -> Option<Arc<PendingReads>> {
+        self.queue.lock().waiting.iter().find(|reads| reads.token_hash == token_hash).cloned()
+    }
+
+    /// Records the pending reads of the grants that `chosen` selects. Returns the number of grants for which that failed.
+    async fn record(&self, chosen: impl Fn(&Arc<PendingReads>, &ReadsState) -> bool) -> usize {
         let mut deltas = Vec::new();
         for reads in &self.queue.lock().waiting {
             let mut state = reads.state.lock();
-            if state.in_flight == GrantReads::default() && !state.is_clean() && chosen(&state) {
+            if state.in_flight == GrantReads::default() && !state.is_clean() && chosen(reads, &state) {
                 state.in_flight = std::mem::take(&mut state.pending);
                 state.urgent = false;
                 state.flushed_at = Some(Instant::now());
-                deltas.push((reads.clone(), state.in_flight));
+                deltas
+                    .push((InFlight { reads: reads.clone(), delta: Some(state.in_flight) }, state.in_flight));
             }
         }
         futures_util::stream::iter(deltas)
-            .for_each_concurrent(FLUSH_WIDTH, |(reads, delta)| async move {
-                let recorded = within_timeout(self.store.record_reads(&reads.token_hash, delta))
-                    .instrument(reads.span.clone())
+            .map(|(sent, delta)| async move {
+                let result = within_timeout(self.store.record_reads(&sent.reads.token_hash, delta))
+                    .instrument(sent.reads.span.clone())
                     .await;
-                let mut state = reads.state.lock();
-                state.in_flight = GrantReads::default();
-                if let Err(error) = recorded {
-                    reads.span.in_scope(|| {
+                let failed = usize::from(result.is_err());
+                if let Err(error) = result {
+                    sent.reads.span.in_scope(|| {
                         tracing::warn!(error = %error, "media reads not recorded; they stay pending and are recorded later");
                     });
-                    state.pending = delta.merge(state.pending);
+                } else {
+                    sent.recorded();
                 }
+                failed
             })
-            .await;
+            .buffer_unordered(FLUSH_WIDTH)
+            .fold(0, |sum, failed| async move { sum + failed })
+            .await
     }
 
     /// The reads of a token that are not recorded yet.
@@ -224,6 +283,31 @@ impl ReadRecorder {
                 state.in_flight.merge(state.pending)
             })
             .fold(GrantReads::default(), GrantReads::merge)
+    }
+}
+
+/// Reads that are sent to the store. Dropped before they are recorded, they are pending again.
+struct InFlight {
+    reads: Arc<PendingReads>,
+    /// `None` once they are recorded.
+    delta: Option<GrantReads>,
+}
+
+impl InFlight {
+    fn recorded(mut self) {
+        let Some(delta) = self.delta.take() else { return };
+        let mut state = self.reads.state.lock();
+        state.in_flight = GrantReads::default();
+        state.recorded = state.recorded.saturating_add(delta.bytes);
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let Some(delta) = self.delta.take() else { return };
+        let mut state = self.reads.state.lock();
+        state.in_flight = GrantReads::default();
+        state.pending = delta.merge(state.pending);
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 
 use super::ids::{RunId, Serial};
+use super::names::{FailureClass, StepName};
 
 /// The maximum of causes; further ones are only counted.
 pub const MAX_CAUSES: usize = 50;
@@ -29,9 +30,9 @@ pub struct FailedJob {
     /// The server of the job, if it has one.
     pub server: Option<Serial>,
     /// The class of the failure.
-    pub class: String,
+    pub class: FailureClass,
     /// The step that failed.
-    pub step: String,
+    pub step: StepName,
     /// The cause in one sentence.
     pub summary: String,
     /// The next action of an operator.
@@ -41,25 +42,42 @@ pub struct FailedJob {
 }
 
 impl FailedJob {
-    /// The key of the cause of this job: class, step, and the summary without what names one machine.
-    pub fn key(&self) -> (String, String, String) {
-        (self.class.clone(), self.step.clone(), common(&self.summary, self.server.as_ref()))
+    /// The key of the cause of this job.
+    pub fn key(&self) -> CauseKey {
+        CauseKey {
+            class: self.class.clone(),
+            step: self.step.clone(),
+            words: common(&self.summary, self.server.as_ref()),
+        }
     }
 
     /// The id of the cause: jobs have equal ids if they have one cause.
     pub fn cause(&self) -> String {
-        cause_id(&self.key())
+        self.key().id()
     }
 }
 
-/// The beginning of the digest of a cause. Each part is preceded by its length, so that no two causes are one text.
-fn cause_id((class, step, summary): &(String, String, String)) -> String {
-    let mut hash = Sha256::new();
-    for part in [class, step, summary] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
+/// What the failed jobs of one cause have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CauseKey {
+    /// The class of the failures.
+    pub class: FailureClass,
+    /// The step that failed.
+    pub step: StepName,
+    /// The summary without what names one machine. Empty in a key that stands for all failures of a class at a step.
+    pub words: String,
+}
+
+impl CauseKey {
+    /// The beginning of the digest of a cause. Each part is preceded by its length, so that no two causes are one text.
+    fn id(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [self.class.as_str(), self.step.as_str(), &self.words] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hex::encode(hash.finalize()).chars().take(CAUSE_ID).collect()
     }
-    hex::encode(hash.finalize()).chars().take(CAUSE_ID).collect()
 }
 
 /// A cause of failures: what some failed jobs have in common.
@@ -68,9 +86,9 @@ pub struct Cause {
     /// The id, which the same cause has in every batch.
     pub id: String,
     /// The class of the failures.
-    pub class: String,
+    pub class: FailureClass,
     /// The step that failed.
-    pub step: String,
+    pub step: StepName,
     /// The summary of the first of the jobs.
     pub summary: String,
     /// The next action of an operator.
@@ -85,11 +103,11 @@ pub struct Cause {
 
 /// The causes of failed jobs, the one with the most jobs first, and the number of jobs of the causes that are left out.
 pub fn causes(failed: impl IntoIterator<Item = FailedJob>) -> (Vec<Cause>, u64) {
-    let mut places: HashMap<(String, String, String), usize> = HashMap::new();
+    let mut places: HashMap<CauseKey, usize> = HashMap::new();
     let mut causes: Vec<Cause> = Vec::new();
     for job in failed {
         let key = job.key();
-        let id = cause_id(&key);
+        let id = key.id();
         let place = *places.entry(key).or_insert_with(|| {
             causes.push(Cause {
                 id,
@@ -139,8 +157,8 @@ mod tests {
         FailedJob {
             id: RunId::new(),
             server: Some(server.parse().unwrap()),
-            class: class.to_owned(),
-            step: step.to_owned(),
+            class: class.into(),
+            step: step.into(),
             summary: summary.to_owned(),
             next_action: "look at the network".to_owned(),
             superseded: false,

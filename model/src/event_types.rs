@@ -47,6 +47,7 @@ pub const EVENT_TYPES: &[&str] = &[
     "firmware.left-running",
     "firmware.planned",
     "firmware.power-left",
+    "firmware.power-lost",
     "firmware.progress",
     "firmware.removed",
     "firmware.restart",

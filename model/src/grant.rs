@@ -114,8 +114,10 @@ impl GrantReads {
 /// would be wrong after the clock was set, or between the clocks of two workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadMark {
-    /// The number of bytes that were read of all media until then. A read that was recorded at that moment may be missing.
-    pub bytes: u64,
+    /// The number of bytes that were read of the boot image until then, as far as the store had recorded them.
+    pub boot: u64,
+    /// The number of bytes of the task image.
+    pub task: u64,
     /// The time since which the controller that set the mark counts reads; another time is another controller.
     pub counting_since: Time,
 }

@@ -34,7 +34,7 @@ pub mod webhook;
 mod workflow_version;
 
 pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, rounds};
-pub use cause::{Cause, FailedJob, causes};
+pub use cause::{Cause, CauseKey, FailedJob, causes};
 pub use condition::Condition;
 pub use cut::cut_middle;
 pub use effect::{

@@ -332,6 +332,9 @@ pub struct Run {
     pub lease: Option<Lease>,
     /// The fencing token: it grows with every claim.
     pub epoch: i64,
+    /// The worker that had the last lease, or has it. It stays when the run is parked or ends, and does not leave the controller.
+    #[serde(skip)]
+    pub last_worker: Option<String>,
     /// When an operator requested a cancel.
     pub cancel_requested_at: Option<Time>,
     /// Whether the server of the run is restored and not released: the run is never claimed.
@@ -397,6 +400,7 @@ impl Snapshot {
             progress_at: now,
             lease: None,
             epoch: 0,
+            last_worker: None,
             cancel_requested_at: None,
             restored: false,
             created_by: new.created_by.clone(),

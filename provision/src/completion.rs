@@ -54,7 +54,7 @@ pub(super) fn is_in_self_test(stage: &str) -> bool {
 pub(super) struct MediaReads {
     pub(super) boot_image: bool,
     pub(super) bytes: u64,
-    /// The last read, if it was after the power-on: a BMC reads media itself when they are inserted.
+    /// The last read of the boot image, if it was read after the power-on: a BMC reads media itself when they are inserted.
     pub(super) last: Option<Time>,
     /// The length of the boot image in bytes.
     pub(super) of: u64,

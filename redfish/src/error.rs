@@ -306,6 +306,11 @@ impl RedfishError {
         RedfishError::new(operation, ErrorKind::NotSupported { what: what.into() })
     }
 
+    /// Whether the failed request was a read, which changes nothing.
+    pub fn is_read(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| request.0 == Method::GET)
+    }
+
     /// Whether the same call may succeed later without a change by an operator.
     pub fn is_transient(&self) -> bool {
         match &self.kind {

@@ -358,12 +358,6 @@ impl Core {
                 retry_after: response.retry_after(),
             };
         }
-        // A read is refused for now, as the host or the BMC is (RFC 9110, 15.5.10).
-        if response.method == Method::GET
-            && let ErrorKind::Refused { status: 409, message_id, message } = kind
-        {
-            kind = ErrorKind::Busy { status: 409, message_id, message, retry_after: response.retry_after() };
-        }
         if response.status.is_redirection() {
             kind = self.rejected_redirect(&response.headers);
         }

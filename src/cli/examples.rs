@@ -92,6 +92,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "shoal job create --server XF-2041 --recipe recipe.json --dry-run",
             "shoal job create --server XF-2041 --recipe recipe.json --watch",
+            "shoal job create --filter site=a --filter state:free --recipe recipe.json --dry-run",
             "shoal job create --filter site=a --filter state:free --recipe recipe.json --priority 10 --yes --watch",
         ],
     ),

@@ -35,6 +35,8 @@ pub(super) enum RegistryCommand {
         /// Ask the running controller (--url, --token)
         #[arg(long)]
         online: bool,
+        #[command(flatten)]
+        watch: WatchArgs,
     },
     /// Delete a tag, or a manifest with every tag that names it, through a running controller
     Delete {
@@ -129,7 +131,9 @@ impl RegistryCommand {
     /// The request to a running controller; `None` for a command that works on the data directory.
     pub(super) fn online(&self) -> Option<RegistryRequest> {
         match self {
-            Self::Ls { repository, online: true } => Some(RegistryRequest::List(repository.clone())),
+            Self::Ls { repository, online: true, watch } => {
+                Some(RegistryRequest::List(repository.clone(), *watch))
+            }
             Self::Delete { image, yes } => Some(RegistryRequest::Delete { image: image.clone(), yes: *yes }),
             Self::Status => Some(RegistryRequest::Status),
             Self::ReadOnly { state, reason } => {
@@ -176,6 +180,12 @@ pub(super) async fn run(
     settings: Settings,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
+    if matches!(command, RegistryCommand::Ls { watch, .. } if watch.is_given()) {
+        return Err(CliError::Usage(
+            "--watch follows the registry of a running controller; without one nothing changes: give --online too"
+                .to_owned(),
+        ));
+    }
     let folder = &settings.registry_storage;
     // Opening creates what is missing: only an import begins a registry.
     let is_missing = || match folder.metadata() {
@@ -241,7 +251,7 @@ async fn run_offline(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     match command {
-        RegistryCommand::Ls { repository, online: _ } => list(registry, repository.as_deref(), output).await,
+        RegistryCommand::Ls { repository, .. } => list(registry, repository.as_deref(), output).await,
         // Handled by `registry_online`.
         RegistryCommand::Delete { .. }
         | RegistryCommand::Status

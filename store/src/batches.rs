@@ -294,10 +294,9 @@ impl Store {
                 |columns| {
                     let id = columns.parse("id", str::parse)?;
                     let server = columns.parse_opt("server", str::parse)?;
-                    let class = columns.text_opt("failure_class")?.unwrap_or_default().to_owned();
+                    let class = columns.text_opt("failure_class")?.unwrap_or_default().into();
                     let failure: model::Failure = columns.json("failure")?;
-                    let step = failure.step.to_string();
-                    let (summary, next_action) = (failure.summary, failure.next_action);
+                    let model::Failure { step, summary, next_action, .. } = failure;
                     let superseded = columns.get("superseded")?;
                     Ok(FailedJob { id, server, class, step, summary, next_action, superseded })
                 },

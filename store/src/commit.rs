@@ -270,13 +270,15 @@ pub(super) fn write_row(
     expected: RunVersion,
     now: Time,
 ) -> Result<Option<Run>, StoreError> {
-    let run = Run { revision: expected.revision + 1, updated_at: now, ..new.clone() };
+    let last_worker = new.lease.as_ref().map(|lease| lease.owner.clone()).or_else(|| new.last_worker.clone());
+    let run = Run { revision: expected.revision + 1, updated_at: now, last_worker, ..new.clone() };
     let written = execute(
         connection,
         OPERATION,
         "UPDATE runs SET phase = ?4, outcome = ?5, step = ?6, wait = ?7, hold = ?8, failure_class = ?9, failure = ?10,
              queue = ?11, priority = ?12, next_run_at = ?13, deadline_at = ?14, progress_at = ?15, lease_owner = ?16,
-             lease_expires_at = ?17, lease_epoch = ?18, cancel_requested_at = ?19, revision = ?20, updated_at = ?21
+             lease_expires_at = ?17, lease_epoch = ?18, cancel_requested_at = ?19, revision = ?20, updated_at = ?21,
+             last_worker = ?22
          WHERE id = ?1 AND lease_epoch = ?2 AND revision = ?3",
         params![
             run.id.to_string(),
@@ -299,7 +301,8 @@ pub(super) fn write_row(
             run.epoch,
             run.cancel_requested_at.map(|time| time.to_string()),
             run.revision,
-            run.updated_at.to_string()
+            run.updated_at.to_string(),
+            run.last_worker
         ],
     )?;
     Ok((written == 1).then_some(run))

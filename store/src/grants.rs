@@ -98,35 +98,6 @@ impl Store {
         })
         .await
     }
-
-    /// Adds reads to a grant. A recorded first read stays.
-    ///
-    /// # Errors
-    /// When the database cannot be written; the reads are not added then.
-    pub async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), StoreError> {
-        const OPERATION: &str = "record reads of an image";
-        let token_hash = token_hash.to_owned();
-        self.writer
-            .write(OPERATION, move |connection| {
-                execute(
-                    connection,
-                    OPERATION,
-                    "UPDATE media_grants SET first_read_at = coalesce(first_read_at, ?2),
-                         boot_read_at = coalesce(boot_read_at, ?3), last_read_at = coalesce(?4, last_read_at),
-                         bytes = bytes + ?5
-                     WHERE token_hash = ?1",
-                    params![
-                        token_hash,
-                        reads.first_read_at.map(|time| time.to_string()),
-                        reads.boot_read_at.map(|time| time.to_string()),
-                        reads.last_read_at.map(|time| time.to_string()),
-                        i64::try_from(reads.bytes).unwrap_or(i64::MAX)
-                    ],
-                )
-                .map(drop)
-            })
-            .await
-    }
 }
 
 /// The grant of a row of [`COLUMNS`].

@@ -12,8 +12,9 @@ use super::filters::{Present, Sql, field, open_failure};
 use super::gate_names::name_of_gate;
 use super::rows::{Columns, ReadSnapshot, all, first};
 use super::{Store, StoreError};
-use model::cause::FailedJob;
-use model::{BatchId, Hold, Outcome, RunId, Serial, Time};
+use model::{
+    BatchId, CauseKey, FailedJob, FailureClass, Hold, HoldClass, Outcome, RunId, Serial, StepName, Time,
+};
 
 /// The time for which ended jobs are counted.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -69,8 +70,8 @@ pub struct Overview {
 pub struct OpenGroup {
     /// `held`, `working`, `waiting` or `queued`.
     pub state: String,
-    /// The step; empty before the first.
-    pub step: String,
+    /// The step; `None` before the first.
+    pub step: Option<StepName>,
     /// The reason of the wait; empty without one.
     pub reason: String,
     /// The number of jobs.
@@ -85,9 +86,9 @@ pub struct OpenGroup {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailureGroup {
     /// The class of the failure.
-    pub class: String,
+    pub class: FailureClass,
     /// The step that failed.
-    pub step: String,
+    pub step: StepName,
     /// The summary of the newest failure.
     pub summary: String,
     /// The next action for an operator.
@@ -106,7 +107,7 @@ pub struct FailureGroup {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HoldGroup {
     /// The class of the hold.
-    pub class: String,
+    pub class: HoldClass,
     /// Why the oldest is held.
     pub detail: String,
     /// The number of jobs that are held with the same words.
@@ -228,7 +229,7 @@ fn outcomes(connection: &Connection, since: &str) -> Result<(u64, u64), StoreErr
 
 fn open(connection: &Connection) -> Result<Vec<OpenGroup>, StoreError> {
     let sql = format!(
-        "SELECT {STATE} AS state, coalesce(step, '') AS step, coalesce({reason}, '') AS reason,
+        "SELECT {STATE} AS state, step, coalesce({reason}, '') AS reason,
                 count(*) AS jobs,
                 min(coalesce({held}, {waits}, updated_at)) AS since,
                 min(coalesce({ends}, deadline_at)) AS next_deadline
@@ -241,7 +242,7 @@ fn open(connection: &Connection) -> Result<Vec<OpenGroup>, StoreError> {
     all(connection, "count unended jobs", &sql, &[], |columns| {
         Ok(OpenGroup {
             state: columns.get("state")?,
-            step: columns.get("step")?,
+            step: columns.text_opt("step")?.map(StepName::from),
             reason: columns.get("reason")?,
             jobs: columns.count("jobs")?,
             since: columns.time("since")?,
@@ -278,7 +279,7 @@ fn failures(connection: &Connection, now: Time) -> Result<Vec<FailureGroup>, Sto
     });
     let mut found = HashMap::new();
     let is_one_cause = groups.is_none();
-    let alike = |job: &FailedJob| (job.class.clone(), job.step.clone(), String::new());
+    let alike = |job: &FailedJob| CauseKey { words: String::new(), ..job.key() };
     for ((job, at), jobs) in groups.transpose()?.into_iter().flatten() {
         found.insert(alike(&job), group_of(job, at, jobs));
     }
@@ -300,8 +301,8 @@ fn failed_job(columns: &Columns<'_>) -> Result<(FailedJob, Time), StoreError> {
     let job = FailedJob {
         id: columns.parse("id", str::parse)?,
         server: columns.parse_opt("server", str::parse)?,
-        class: columns.get("class")?,
-        step: columns.get("step")?,
+        class: columns.text("class")?.into(),
+        step: columns.text("step")?.into(),
         summary: columns.get("summary")?,
         next_action: columns.get("next_action")?,
         superseded: false,
@@ -321,14 +322,14 @@ fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
     );
     let mut groups: Vec<HoldGroup> = Vec::new();
     for hold in all(connection, "group held jobs", &sql, &[], |columns| columns.json::<Hold>("hold"))? {
-        let class = hold.class.to_string();
-        match groups.iter_mut().find(|group| group.class == class) {
+        match groups.iter_mut().find(|group| group.class == hold.class) {
             Some(group) => {
                 group.jobs += 1;
                 group.alike += u64::from(group.detail == hold.detail);
             }
             None => {
-                groups.push(HoldGroup { class, detail: hold.detail, alike: 1, jobs: 1, since: hold.since })
+                let Hold { class, detail, since, .. } = hold;
+                groups.push(HoldGroup { class, detail, alike: 1, jobs: 1, since })
             }
         }
     }

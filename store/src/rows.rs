@@ -19,7 +19,7 @@ use model::{
 pub(super) const RUN: &str = "runs.id, runs.workflow, runs.workflow_version, runs.server, runs.parent, runs.root, runs.purpose, \
      runs.phase, runs.outcome, runs.step, runs.wait, runs.hold, runs.failure, runs.queue, runs.priority, runs.next_run_at, \
      runs.deadline_at, runs.progress_at, runs.lease_owner, runs.lease_expires_at, runs.lease_epoch, \
-     runs.cancel_requested_at, runs.restored, runs.created_by, runs.revision, runs.created_at, runs.updated_at";
+     runs.last_worker, runs.cancel_requested_at, runs.restored, runs.created_by, runs.revision, runs.created_at, runs.updated_at";
 
 /// The indexes of the columns of one query, in the order in which a row is read. All rows are read in one order, so a name is
 /// looked up once per query, not once per row. A lookup compares the name of every column.
@@ -260,6 +260,7 @@ pub(super) fn run(columns: &Columns<'_>) -> Result<Run, StoreError> {
         progress_at: columns.time("progress_at")?,
         lease: owner.zip(expires_at).map(|(owner, expires_at)| Lease { owner, expires_at }),
         epoch: columns.get("lease_epoch")?,
+        last_worker: columns.get("last_worker")?,
         cancel_requested_at: columns.time_opt("cancel_requested_at")?,
         restored: columns.get("restored")?,
         created_by: columns.get("created_by")?,

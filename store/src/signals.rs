@@ -18,8 +18,8 @@ pub enum DeliverOutcome {
     Stored(Box<Run>),
     /// A signal with this name and key exists; nothing was written.
     Duplicate(Box<Signal>),
-    /// The run has changed since the change was computed, or since a worker had its lease that a cancel was left to (it was parked
-    /// or has ended since); nothing was written. The change must be computed again from this snapshot.
+    /// Nothing was written: the run has changed since the change was computed. Or a cancel was left to the worker that had the
+    /// lease, and that worker has parked or ended the run. The change must be computed again from this snapshot.
     Moved(Box<Snapshot>),
     /// There is no such run.
     NoRun,

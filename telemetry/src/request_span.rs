@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The span has the level `error`, so that no log filter removes the fields while it keeps the line. The fields have the names
-//! of the engine's spans, so that one search finds what the engine, the API and the media server wrote about a job: the worker of
-//! a request is the controller instance that handles it. A body is sent after its request was handled; the reads of an image have a span of their own (`media::grant_span`).
+//! of the engine's spans, so that one search finds what the engine, the API and the media server wrote about a job: the worker
+//! of a request is the controller instance that handles it. A body is sent after its request was handled; the reads of an image
+//! have a span of their own (`media::grant_span`).
 //!
 //! Invariant: a field is recorded only once, because a line of text shows every record of a field.
 

@@ -64,6 +64,17 @@ fn every_crate_has_a_readme_that_its_manifest_names() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// What others can use by itself is published with the texts of its licences.
+#[test]
+fn each_crate_that_can_be_published_has_the_licences_of_the_repository() {
+    for folder in ["iso9660", "registry", "redfish"] {
+        for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            let copy = root().join(folder).join(name);
+            assert!(read(&copy) == read(&root().join(name)), "{} differs from {name}", copy.display());
+        }
+    }
+}
+
 #[test]
 fn the_entry_points_that_a_readme_names_are_in_the_code_of_its_crate() {
     let mut checked = 0;

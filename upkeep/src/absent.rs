@@ -40,6 +40,23 @@ pub(super) struct Absent {
     since: Option<Time>,
     /// Whether the run was held for a certificate during this absence; the time of a hold does not count.
     held: bool,
+    /// The last absence that is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<Away>,
+}
+
+/// An absence of the BMC, from the first read without a response to the first one with a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Away {
+    since: Time,
+    until: Time,
+}
+
+impl Away {
+    /// How long the BMC was away.
+    pub(super) fn time(&self) -> Duration {
+        self.until.since(self.since)
+    }
 }
 
 /// Why nothing can be read from the BMC now.
@@ -90,9 +107,21 @@ impl Absence {
 }
 
 impl Absent {
+    /// The BMC does not respond. Returns since when.
+    pub(super) fn begin(&mut self, now: Time) -> Time {
+        *self.since.get_or_insert(now)
+    }
+
     /// The BMC responds again. Returns whether it was away.
-    pub(super) fn over(&mut self) -> bool {
-        std::mem::take(self) != Self::default()
+    pub(super) fn over(&mut self, now: Time) -> bool {
+        let was_away = self.since.is_some() || self.held;
+        *self = Self { last: self.away(now), ..Self::default() };
+        was_away
+    }
+
+    /// The last absence; one that is not over lasts until now.
+    pub(super) fn away(&self, now: Time) -> Option<Away> {
+        self.since.map(|since| Away { since, until: now }).or(self.last)
     }
 
     /// The report of a step that met an absent BMC, which may be away for `limit`. `output` makes the output of the step with this
@@ -106,12 +135,12 @@ impl Absent {
     ) -> Result<StepReport, StepError> {
         let now = context.now();
         if let Absence::Certificate(shown) = absence {
-            *self = Self { since: None, held: true };
+            *self = Self { since: None, held: true, last: self.away(now) };
             let server = services.bmc.server(step, &input(step, context)?.server).await?;
             let hold = certificate::hold(services, context, &server, &shown).await;
             return Ok(hold.with_output(output(self.clone())));
         }
-        let since = *self.since.get_or_insert(now);
+        let since = self.begin(now);
         if now.since(since) >= limit {
             let minutes = limit.as_secs() / 60;
             let why = absence.words();

@@ -73,6 +73,8 @@ pub mod class {
     pub const UPDATE_STUCK: FailureClass = FailureClass::new("update_stuck");
     /// An update has ended, and another version than the new one is installed.
     pub const VERSION_UNCHANGED: FailureClass = FailureClass::new("version_unchanged");
+    /// The server lost power in the middle of an update: its component is not installed, or a further one is not sent.
+    pub const POWER_LOST: FailureClass = FailureClass::new("power_lost");
     /// The BIOS does not have a wanted setting, or refuses its value: see the plan.
     pub const SETTINGS_REFUSED: FailureClass = FailureClass::new("settings_refused");
     /// The BMC accepted settings, and shows them neither as pending nor as in force.

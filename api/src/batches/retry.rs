@@ -91,8 +91,8 @@ pub(crate) async fn retry(
     let earlier = replayed(&api, &headers).await?;
     let mut failed = api.store().failed_jobs_of_batch(of.id, earlier).await?;
     failed.retain(|job| {
-        request.class.as_ref().is_none_or(|class| *class == job.class)
-            && request.step.as_ref().is_none_or(|step| *step == job.step)
+        request.class.as_ref().is_none_or(|class| job.class == **class)
+            && request.step.as_ref().is_none_or(|step| job.step == **step)
             && request.cause.as_ref().is_none_or(|cause| *cause == job.cause())
     });
     let all = failed.len();

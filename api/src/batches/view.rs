@@ -5,7 +5,9 @@ use serde::Serialize;
 
 use super::super::error::ErrorBody;
 use super::super::openapi::types;
-use model::{Batch, BatchId, BatchStopReason, Cause, JobStatus, Outcome, RunId, Serial, Time};
+use model::{
+    Batch, BatchId, BatchStopReason, Cause, FailureClass, JobStatus, Outcome, RunId, Serial, StepName, Time,
+};
 use store::JobCount;
 
 /// A batch with its progress.
@@ -74,9 +76,11 @@ pub(crate) struct CauseView {
     /// The id of the cause, by which a retry names it.
     cause: String,
     /// The class of the failures.
-    class: String,
+    #[schemars(with = "String")]
+    class: FailureClass,
     /// The step that failed.
-    step: String,
+    #[schemars(with = "String")]
+    step: StepName,
     /// The summary of the first of the jobs. The others differ at most in their serial number and in words with digits.
     summary: String,
     /// What an operator should do next.

@@ -58,7 +58,8 @@ pub(crate) struct ConditionView {
     parameters: Value,
     /// How far the condition is, and why.
     status: StatusView,
-    /// The controller that works on the condition; null while it is pending.
+    /// The worker that works on the condition, or that worked on it last: a controller instance, or a worker elsewhere by its name
+    /// (`worker/TOKEN/NAME-…`). Null before a worker has begun.
     controller: Option<String>,
     #[schemars(with = "types::Timestamp")]
     created_at: Time,
@@ -118,15 +119,10 @@ impl ConditionView {
             || ApiError::new(ErrorCode::UnknownJob, "the condition was deleted by retention; read it again");
         let snapshot = api.store().snapshot(job.run.id).await?.ok_or_else(gone)?;
         let explanation = api.engine.explain(&snapshot).await?;
-        Self::new(server, &snapshot, explanation, api.engine.owner())
+        Self::new(server, &snapshot, explanation)
     }
 
-    fn new(
-        server: &Serial,
-        snapshot: &Snapshot,
-        explanation: Explanation,
-        controller: &str,
-    ) -> Result<Self, ApiError> {
+    fn new(server: &Serial, snapshot: &Snapshot, explanation: Explanation) -> Result<Self, ApiError> {
         let run = &snapshot.run;
         let input = UpkeepInput::deserialize(&*snapshot.input).map_err(|why| {
             ApiError::new(
@@ -134,8 +130,6 @@ impl ConditionView {
                 format!("the stored request of {} cannot be read: {why}", run.id),
             )
         })?;
-        let begun = run.epoch > 0;
-        let worker = run.lease.as_ref().map_or(controller, |lease| lease.owner.as_str());
         let steps = snapshot
             .steps
             .iter()
@@ -162,7 +156,7 @@ impl ConditionView {
                 steps,
                 result,
             },
-            controller: begun.then(|| worker.to_owned()),
+            controller: run.last_worker.clone(),
             created_at: run.created_at,
             updated_at: run.updated_at,
             revision: run.revision,

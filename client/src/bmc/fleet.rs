@@ -1,12 +1,12 @@
 //! `shoal bmc probe` with a filter: the BMCs of many servers, read at once.
 
-use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::connection::Client;
 use crate::error::CliError;
 use crate::many;
 use crate::output::{Column, Output, join, text};
+use crate::progress::Progress;
 
 /// The number of BMCs that are read at the same time.
 const AT_ONCE: usize = 8;
@@ -25,14 +25,8 @@ pub(super) async fn probe_all(
 ) -> Result<(), CliError> {
     let serials = many::some_serials(filter, client).await?;
     let count = serials.len();
-    let mut probed = Vec::with_capacity(count);
-    let mut cards = stream::iter(serials).map(|serial| probe(client, serial)).buffered(AT_ONCE);
-    while let Some(card) = cards.next().await {
-        probed.push(card);
-        if probed.len() % AT_ONCE == 0 {
-            output.note(format!("{} of {count} BMCs read", probed.len()));
-        }
-    }
+    let probes = serials.into_iter().map(async |serial| Ok(probe(client, serial).await));
+    let probed = Progress::of_things("reading BMCs").each(probes, AT_ONCE, output.err).await?;
     let failed = probed.iter().filter(|probed| probed.card.is_err()).count();
     if output.json {
         probed.iter().try_for_each(|probed| output.row(&probed.document()))?;

@@ -4,11 +4,14 @@
 //!   jobs of firmware.install ── events of each ──> firmware.planned: the components      firmware.verified: those that were read back
 //! ```
 
+use std::collections::HashMap;
+
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::connection::Client;
 use super::super::error::CliError;
+use super::super::live::{Source, WatchArgs};
 use super::super::many;
 use super::super::output::{Output, join, text};
 use super::super::watch;
@@ -24,10 +27,25 @@ pub(crate) struct History {
     /// Show at most this many installations, the newest first
     #[arg(long, value_name = "N", default_value = "20", value_parser = many::rows)]
     limit: usize,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 impl History {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        // The events of an ended job are read once, however often a watch reads the list.
+        let mut ended = HashMap::new();
+        let show = async |output: &mut Output<'_>| self.list(&mut ended, client, output).await;
+        self.watch.list(Source::Events(client), output, show).await
+    }
+
+    /// Shows the installations. `ended` has those whose jobs have ended, by the id of the job.
+    async fn list(
+        &self,
+        ended: &mut HashMap<String, Value>,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<(), CliError> {
         // A server that was deleted has a history too, and a mistyped one has none.
         let filters = [("server_serial", self.serial.clone()), ("workflow", WORKFLOW.to_owned())];
         let found = client.list(&["jobs"], "jobs", &filters, self.limit).await?;
@@ -36,10 +54,22 @@ impl History {
             client.get(&["servers", &self.serial], &[]).await?;
         }
         let mut installations = Vec::new();
+        let mut still_listed = HashMap::new();
         for job in jobs {
-            let (events, _) = watch::events(client, &["jobs", &text(job, "/job_id"), "events"], 0).await?;
-            installations.push(installation(job, &events));
+            let id = text(job, "/job_id");
+            let one = match ended.remove(&id) {
+                Some(one) => one,
+                None => {
+                    let (events, _) = watch::events(client, &["jobs", &id, "events"], 0).await?;
+                    installation(job, &events)
+                }
+            };
+            if job["status"] == "complete" {
+                still_listed.insert(id, one.clone());
+            }
+            installations.push(one);
         }
+        *ended = still_listed;
         if output.json {
             let document = json!({
                 "server_serial": self.serial, "installations": installations, "next": found["next"],

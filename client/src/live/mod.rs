@@ -47,6 +47,11 @@ pub enum Source<'a> {
 }
 
 impl WatchArgs {
+    /// Whether the list is followed.
+    pub fn is_given(self) -> bool {
+        self.watch
+    }
+
     /// Shows a list, once or until the process is ended.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use media::{GrantStore, GrantStoreUnavailable};
 use model::{Clock, GrantReads, NewEvent, PullGrant, Serial, Server, StoredGrant, Time, error_chain};
 use provision::{MediumImage, OsImages, ProvisionMetrics};
 use secrets::{ColumnSeal, Key, MasterKey};
-use store::{SealPurpose, Store, StoreError, StoredToken, TextSeal};
+use store::{CausedByReads, SealPurpose, Store, StoreError, StoredToken, TextSeal};
 use telemetry::Metrics;
 
 /// Reads users, API tokens and pull grants from the database.
@@ -296,13 +296,7 @@ impl GrantStore for StoreGrants {
     async fn record_reads(&self, token_hash: &str, added: GrantReads) -> Result<(), GrantStoreUnavailable> {
         let failed = |error: StoreError| GrantStoreUnavailable { reason: error_chain(&error).to_string() };
         let Some(before) = self.store.grant(token_hash).await.map_err(failed)? else { return Ok(()) };
-        let now = self.clock.now();
-        self.store.record_reads(token_hash, added).await.map_err(failed)?;
-        if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
-            // The host boots, so its power-on permit is released.
-            let run = before.grant.run;
-            self.store.release_permit(run, &power_on_permit(), now).await.map_err(failed)?;
-        }
+        let boots = before.reads.boot_read_at.is_none() && added.boot_read_at.is_some();
         let image = before.grant.artifact.as_str();
         let mut events = Vec::new();
         if before.reads.first_read_at.is_none() && added.first_read_at.is_some() {
@@ -311,14 +305,16 @@ impl GrantStore for StoreGrants {
                 format!("the {image} image was read for the first time"),
             ));
         }
-        if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
+        if boots {
             events.push(NewEvent::info("media.boot-read", "the boot record of the boot image was read"));
         }
-        if events.is_empty() {
-            return Ok(());
-        }
-        let events = events.into_iter().map(|event| event.by("media")).collect();
-        self.store.append(Some(before.grant.run), None, events, now).await.map_err(failed)
+        let caused = CausedByReads {
+            run: Some(before.grant.run),
+            events: events.into_iter().map(|event| event.by("media")).collect(),
+            // The host boots, so its power-on permit is released.
+            permit: boots.then(power_on_permit),
+        };
+        self.store.record_reads(token_hash, added, caused, self.clock.now()).await.map_err(failed)
     }
 }
 

@@ -434,3 +434,24 @@ async fn a_finish_step_that_runs_past_the_deadline_runs_at_every_end() {
     let last = kit.engine.store().last_events(id, 1).await.unwrap().remove(0);
     assert!(last.message.ends_with("not cleaned up: clean"), "{}", last.message);
 }
+
+/// A regression: a controller that stood still three times gave the last step of a job up, and what it leaves to the server was not
+/// recorded.
+#[tokio::test]
+async fn the_last_step_of_a_finish_list_is_tried_for_a_day() {
+    let kit = Kit::new();
+    kit.script("always", vec![Act::Retry; 100]);
+    let mut run = new_run("drill", &["a"], kit.now());
+    run.plan.finish = vec![StepInstance { name: "always".into(), ..run.plan.finish[0].clone() }];
+    let id = kit.start_run(run).await;
+    for _minute in 0..110 {
+        kit.run_until_idle().await;
+        kit.clock.advance(Duration::from_secs(70));
+    }
+    assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
+    assert_eq!(kit.count(id, "step.gave-up").await, 0);
+    assert_eq!(
+        kit.snapshot(id).await.records_of(&"always".into()).map(|record| record.attempt).max(),
+        Some(101)
+    );
+}

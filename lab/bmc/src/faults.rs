@@ -221,6 +221,14 @@ pub enum FlashFault {
     NewCertificate,
     /// An update of the BMC ends with a BMC that does not come back for a day.
     StayAway,
+    /// The server loses mains power when half of the image is written: see [`crate::SimBmc::lose_power`]. The task is gone.
+    PowerLoss {
+        /// How long the power is gone.
+        #[serde(with = "time")]
+        away: Duration,
+        /// Whether the component shows its old version afterwards, or none.
+        keeps_version: bool,
+    },
 }
 
 /// The error of a BMC that reads the image of a `SimpleUpdate`.

@@ -198,6 +198,14 @@ impl PowerMachine {
         self.generation
     }
 
+    /// The mains power is gone: the operating system ends at once, and the host stays off when the power is back.
+    pub(super) fn lose_power(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.cancel.cancel();
+        }
+        self.enter(Phase::Off, Duration::ZERO);
+    }
+
     fn power_on(&mut self, policy: &PowerPolicy) -> Timer {
         self.power_ons += 1;
         self.enter(Phase::Post, policy.post_time)

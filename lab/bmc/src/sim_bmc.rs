@@ -315,6 +315,24 @@ impl SimBmc {
     /// Restarts the BMC, which then refuses connections for this long.
     pub fn restart_bmc(&self, time: Duration) {
         self.reset_bmc();
+        self.refuse_for(time);
+    }
+
+    /// The server loses mains power for this long. BMC and host end at once; an image that is being written is lost, and so is every
+    /// task. The BMC responds again when the power is back, and the host is off then.
+    pub fn lose_power(&self, time: Duration) {
+        self.set_reachable(false);
+        self.reset_bmc();
+        let at = self.elapsed();
+        self.drive(|state| {
+            state.tasks.clear();
+            state.manager_reset = at;
+            state.machine.lose_power();
+        });
+        self.refuse_for(time);
+    }
+
+    fn refuse_for(&self, time: Duration) {
         self.set_reachable(false);
         let bmc = Arc::downgrade(&self.inner);
         tokio::spawn(async move {

@@ -109,7 +109,7 @@ async fn a_read_of_the_el_torito_image_is_distinguished_from_other_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_after_a_mark_are_found_also_after_the_clock_was_set_back() {
+async fn each_read_is_counted_once_and_reads_that_were_counted_for_a_mark_are_recorded() {
     let (store, grants, clock, _dir) = quiet_world().await;
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     let token_hash = hash(TASK_TOKEN);
@@ -117,14 +117,34 @@ async fn reads_after_a_mark_are_found_also_after_the_clock_was_set_back() {
     grant.observer.read(0, 100);
     store.recorded(1).await;
     grant.observer.read(100, 100);
-    let mark = grants.mark(all()).await.unwrap();
-    assert_eq!((mark.bytes, mark.counting_since), (200, grants.counting_since()));
-    assert!(!grants.read_since(mark, all()).await.unwrap());
+    assert_eq!(grants.bytes_read(all()).await.unwrap(), 200);
+    assert_eq!(grants.recorded_bytes(all()).await.unwrap(), 200);
+    let recorded: u64 = store.recorded(2).await.iter().map(|(_, reads)| reads.bytes).sum();
+    assert_eq!(recorded, 200, "a controller that is killed now loses none of them");
     grants.flush().await;
-    assert!(!grants.read_since(mark, all()).await.unwrap(), "a record of earlier reads is no read");
+    assert_eq!(grants.bytes_read(all()).await.unwrap(), 200, "a record of reads is no read");
     clock.set(time("2027-01-15T07:00:00Z"));
     grant.observer.read(200, 1);
-    assert!(grants.read_since(mark, all()).await.unwrap());
+    assert_eq!(grants.bytes_read(all()).await.unwrap(), 201, "although the clock was set back");
+    grants.forget(&token_hash);
+    assert_eq!(grants.bytes_read(all()).await.unwrap(), 201, "although the grant left the cache");
+    let again = grants.open(TASK_TOKEN).await.unwrap();
+    again.observer.read(201, 1);
+    assert_eq!(grants.bytes_read(all()).await.unwrap(), 202, "read again by another reader");
+    grants.flush().await;
+    assert_eq!(grants.bytes_read(all()).await.unwrap(), 202);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_for_a_mark_are_refused_while_the_store_does_not_record() {
+    let (store, grants, _clock, _dir) = quiet_world().await;
+    let grant = grants.open(TASK_TOKEN).await.unwrap();
+    let token_hash = hash(TASK_TOKEN);
+    store.set_down(true);
+    grant.observer.read(0, 7);
+    assert!(grants.recorded_bytes(std::iter::once(&*token_hash)).await.is_err());
+    store.set_down(false);
+    assert_eq!(grants.recorded_bytes(std::iter::once(&*token_hash)).await.unwrap(), 7);
 }
 
 #[tokio::test]

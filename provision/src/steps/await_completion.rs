@@ -178,11 +178,12 @@ impl AwaitCompletion {
             reads.bytes = reads.bytes.max(read.bytes);
             reads.last = reads.last.max(read.last_read_at);
         }
-        let since = match powered_on.media_before {
-            Some(mark) => signs::media_read_since(STEP, &self.0, context, &found, mark).await.ok()?,
+        // Reads of the task image do not count: firmware may look at it while the host boots from a copy in the BMC.
+        let was_read = match powered_on.media_before {
+            Some(mark) => signs::boot_image_read_since(STEP, &self.0, context, &found, mark).await.ok()?,
             None => false,
         };
-        reads.last = reads.last.filter(|_| since);
+        reads.last = reads.last.filter(|_| was_read);
         Some(reads)
     }
 }

@@ -160,6 +160,9 @@ enum Boots {
 async fn boots(services: &Arc<Services>, context: &StepContext, powered_on: PoweredOn) -> Boots {
     let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return Boots::Unseen };
     let found = super::slot_fallback::current(&context.snapshot, found);
+    if services.grants.misses_reads_after(powered_on.at) {
+        return Boots::Unseen;
+    }
     if let Some(mark) = powered_on.media_before
         && signs::media_read_since(STEP, services, context, &found, mark).await.unwrap_or(false)
     {

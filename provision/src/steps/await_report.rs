@@ -11,7 +11,6 @@ use serde_json::json;
 use super::super::outputs::{BootLook, Discovered};
 use super::super::reachable::REACHABLE;
 use super::super::report::SIGNAL;
-use super::super::second_way;
 use super::super::services::Services;
 use super::super::waits;
 use super::boot_again::{self, Looked};
@@ -20,7 +19,7 @@ use super::{
     await_media, discovered_bmc, names, power_on_permit, reading_policy, recipe, signs, slot_fallback,
 };
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
-use model::{Effect, Failure, NewEvent, RunId, Signal, Snapshot, StepName, Time, Wait};
+use model::{Effect, Failure, NewEvent, ReadMark, RunId, Signal, Snapshot, StepName, Time, Wait};
 use recipe::Delivery;
 
 const STEP: &StepName = names::AWAIT_REPORT;
@@ -79,6 +78,9 @@ impl Step for AwaitReport {
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let permit_time_left = power_on_permit::time_left(&self.0, context);
         let look = boot_again::due(context, &past, limit).map(|due| due.since(context.now()));
+        if past.observed_at.is_none() {
+            self.mark_media(context, &mut past).await;
+        }
         let observed_at = *past.observed_at.get_or_insert(context.now());
         let observe = match by_media {
             true => await_media::OBSERVE_EVERY,
@@ -183,7 +185,7 @@ impl AwaitReport {
         past.observed_at.is_none_or(|last| {
             last.plus(pause(context.snapshot.run.id, past.unchanged)) <= now
                 || (last < last_look && last_look <= now)
-                || past.media_until.is_some_and(|mark| mark.counting_since != self.0.grants.counting_since())
+                || past.media_until.is_none_or(|mark| mark.counting_since != self.0.grants.counting_since())
         })
     }
 
@@ -196,7 +198,9 @@ impl AwaitReport {
     ) -> (Vec<NewEvent>, Option<Effect>) {
         let now = context.now();
         past.observed_at = Some(now);
-        let read = self.reads_media(context, past).await;
+        // A machine that has read its media since the last look is on, and they are inserted.
+        let marks = self.mark_media(context, past).await;
+        let read = marks.is_some_and(|(before, now)| before.boot < now.boot || before.task < now.task);
         // A host that was off is looked at: what it read may have been before. The last look is always one at its power.
         if past.off_since.is_none() && now < last_look && read {
             return (Vec::new(), None);
@@ -218,14 +222,12 @@ impl AwaitReport {
         (events, seen.map(|serial| Effect::ServerSeen { serial }))
     }
 
-    /// Whether the machine has read its media since the last look: it is on, and they are inserted. Sets the mark for the next look.
-    async fn reads_media(&self, context: &StepContext, past: &mut BootLook) -> bool {
-        let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return false };
+    /// Sets the mark of the reads of the media until now. Returns the mark of the last look, and this one.
+    async fn mark_media(&self, context: &StepContext, past: &mut BootLook) -> Option<(ReadMark, ReadMark)> {
+        let found = context.find_output::<Discovered>(names::DISCOVER)?;
         let found = slot_fallback::current(&context.snapshot, found);
-        let Ok(mark) = signs::mark_media(STEP, &self.0, context, &found).await else { return false };
-        let powered_on =
-            second_way::powered_on(&context.snapshot).and_then(|powered_on| powered_on.media_before);
-        past.media_until.replace(mark).or(powered_on).is_some_and(|before| before.bytes < mark.bytes)
+        let mark = signs::mark_media(STEP, &self.0, context, &found).await.ok()?;
+        past.media_until.replace(mark).map(|before| (before, mark))
     }
 
     /// Reads media and power state. Returns what has changed; the error is the event of a BMC that cannot be read.

@@ -72,7 +72,7 @@ fn cleanup_policy(services: &Services) -> StepPolicy {
 
 /// The policy of the last step, which must run at every end and needs no BMC.
 fn last_policy(_services: &Services) -> StepPolicy {
-    StepPolicy { runs_past_deadline: true, interruptible: false, ..StepPolicy::default() }
+    StepPolicy::last()
 }
 
 /// The policy of steps that use no BMC.

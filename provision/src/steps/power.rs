@@ -46,7 +46,7 @@ async fn off(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     if let Some(second) = second_way::of(&context.snapshot).filter(|_| !sent)
         && signs::may_have_booted(STEP, services, context, &found, second.powered_on()).await?
     {
-        let message = "the machine has read its media or reported after all; no second way to boot is tried";
+        let message = "the machine has read its media or reported after all, or it cannot be known; no second way to boot is tried";
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.second-way", message)));
     }
     power::force_off(STEP, context, &connected, &found.discovery.system).await
@@ -67,7 +67,7 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let system = &found.discovery.system;
-    if request.media_before.is_none() {
+    if request.sent == 0 && request.media_before.is_none() {
         request.media_before = Some(signs::mark_media(STEP, services, context, &found).await?);
     }
     if context.reentered && request.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
@@ -83,7 +83,8 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         let wait = WaitRequest { poll: Some(left), ..wait };
         return Ok(StepReport::wait(wait).with_output(json!(request)));
     }
-    let state = power::state(STEP, context, &connected, system, &request).await?;
+    let state = power::state(STEP, context, &connected, system, &request).await;
+    let state = state.map_err(|error| error.with_output(json!(request)))?;
     if power::is_up(state) {
         let event = if request.sent == 0 {
             NewEvent::warn("redfish.power", "the host was already on, not by this job; the job continues")
@@ -104,13 +105,14 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         && let Some(capacity) = services.settings.limits.power_ons
         && !context.has_permit(&power_on_permit())
     {
-        return Ok(connected.report(StepReport::new(StepOutcome::Permit(PermitRequest {
+        let permit = StepReport::new(StepOutcome::Permit(PermitRequest {
             resource: power_on_permit(),
             capacity,
             reason: &waits::POWER_PERMIT,
             signals: vec![SIGNAL],
             detail: "MAX_POWER_ONS hosts are powering on".to_owned(),
-        }))));
+        }));
+        return Ok(connected.report(permit.with_output(json!(request))));
     }
     let mut events = Vec::new();
     if power::due(context, &request) {
@@ -174,6 +176,10 @@ async fn started(
     request: &PowerRequest,
 ) -> Result<Option<&'static str>, StepError> {
     let step = names::POWER_ON;
+    // A BMC that lost its media has restarted: the override is gone, and it reads the media at the insert.
+    if request.reinserted.values().any(|again| Some(again.sent_at) > request.sent_at) {
+        return Ok(None);
+    }
     let via = second_way::of(&context.snapshot).map(|second| second.second.via());
     let via = via.unwrap_or_else(|| connected.bmc.profile().boot_via);
     let source = connected.bmc.next_boot_source_via(&found.discovery, &found.boot_slot, via).await;

@@ -31,7 +31,10 @@ pub(super) async fn mark_media(
     found: &Discovered,
 ) -> Result<ReadMark, StepError> {
     let built: Built = output_of(step, context, names::ISO_BUILD)?;
-    services.grants.mark(grants(&built, found)).await.map_err(|why| unread(step, why))
+    let grants = &services.grants;
+    let boot = grants.recorded_bytes(boot_images(&built, found)).await.map_err(|why| unread(step, why))?;
+    let task = grants.recorded_bytes(task_image(&built)).await.map_err(|why| unread(step, why))?;
+    Ok(ReadMark { boot, task, counting_since: grants.counting_since() })
 }
 
 /// Returns whether an image of the job was read after `mark`.
@@ -42,8 +45,26 @@ pub(super) async fn media_read_since(
     found: &Discovered,
     mark: ReadMark,
 ) -> Result<bool, StepError> {
+    if boot_image_read_since(step, services, context, found, mark).await? {
+        return Ok(true);
+    }
     let built: Built = output_of(step, context, names::ISO_BUILD)?;
-    services.grants.read_since(mark, grants(&built, found)).await.map_err(|why| unread(step, why))
+    let task = services.grants.bytes_read(task_image(&built)).await.map_err(|why| unread(step, why))?;
+    Ok(task > mark.task)
+}
+
+/// Returns whether the boot image of the job was read after `mark`.
+pub(super) async fn boot_image_read_since(
+    step: &StepName,
+    services: &Services,
+    context: &StepContext,
+    found: &Discovered,
+    mark: ReadMark,
+) -> Result<bool, StepError> {
+    let built: Built = output_of(step, context, names::ISO_BUILD)?;
+    let boot =
+        services.grants.bytes_read(boot_images(&built, found)).await.map_err(|why| unread(step, why))?;
+    Ok(boot > mark.boot)
 }
 
 /// Returns whether the machine may have booted from the media after a power-on, as far as a decision needs it that powers the
@@ -102,9 +123,12 @@ pub(super) fn boot_grants<'a>(built: &'a Built, found: &'a Discovered) -> impl I
     std::iter::once(&built.boot_grant).chain(spliced).chain(&found.grants)
 }
 
-/// Returns all grants of the job.
-fn grants<'a>(built: &'a Built, found: &'a Discovered) -> impl Iterator<Item = &'a str> {
-    std::iter::once(&built.task_grant).chain(boot_grants(built, found)).map(String::as_str)
+fn boot_images<'a>(built: &'a Built, found: &'a Discovered) -> impl Iterator<Item = &'a str> {
+    boot_grants(built, found).map(String::as_str)
+}
+
+fn task_image(built: &Built) -> impl Iterator<Item = &str> {
+    std::iter::once(built.task_grant.as_str())
 }
 
 async fn reads_of(step: &StepName, services: &Services, grant: &str) -> Result<GrantReads, StepError> {

@@ -7,6 +7,7 @@ use super::bench::{Bench, inserts};
 use super::*;
 use engine::Explanation;
 use model::{Artifact, GrantReads, Phase, Run};
+use store::CausedByReads;
 
 /// The message of an iDRAC, also for a URL that it cannot read.
 const INTERNAL: &str = "The requested operation cannot be completed because of an internal error.";
@@ -172,7 +173,11 @@ async fn read(bench: &Bench, id: RunId, artifact: Artifact, at: Time) {
                 last_read_at: Some(at),
                 bytes: 4096,
             };
-            bench.store.record_reads(&grant.grant.token_hash, reads).await.unwrap();
+            bench
+                .store
+                .record_reads(&grant.grant.token_hash, reads, CausedByReads::default(), at)
+                .await
+                .unwrap();
         }
     }
 }

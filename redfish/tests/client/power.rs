@@ -57,16 +57,6 @@ async fn a_conflict_without_effect_is_reported_with_the_message_of_the_bmc() {
     assert_eq!(fake.mutations().len(), 1);
 }
 
-/// RFC 9110, 15.5.10: a conflict with the state of the resource, and a read wants no other state.
-#[tokio::test(start_paused = true)]
-async fn a_read_in_conflict_is_repeated_whatever_the_message() {
-    let fake = Fake::new();
-    let (bmc, system) = found(&fake).await;
-    let conflict = || Reply::error(409, "Base.1.18.GeneralError", "not now");
-    fake.on(Method::GET, SYSTEM, [conflict(), conflict()]);
-    assert_eq!(bmc.power_state(&system).await.unwrap(), PowerState::Off);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_busy_bmc_is_transient_and_the_reset_is_not_repeated() {
     let fake = Fake::new();

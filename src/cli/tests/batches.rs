@@ -23,6 +23,9 @@ fn two_servers(seen: &Seen) -> (u16, Value) {
         (&Method::GET, "/api/v1/servers") => {
             (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
         }
+        (_, "/api/v1/jobs") => {
+            (200, json!({ "dry_run": true, "would": "accept", "blocked_by": [], "gates": [] }))
+        }
         _ => (202, json!({ "batch_id": "b-1", "accepted": 2, "refused": 0, "rows": [] })),
     }
 }
@@ -43,12 +46,158 @@ fn a_dry_run_of_a_batch_creates_nothing_however_its_servers_are_given() {
         vec!["job", "create", "--filter", "site=a", "--recipe", &recipe],
     ] {
         let ran = controller.shoal(&[&given[..], &["--dry-run"]].concat()).ends_with(0);
-        assert!(ran.out.contains("servers selected") && ran.out.contains("XF-1"), "{given:?}: {}", ran.out);
-        assert!(ran.err.contains("leave out --dry-run"), "{given:?}: {}", ran.err);
+        assert!(ran.out.contains(" selected, ") && ran.out.contains("XF-1"), "{given:?}: {}", ran.out);
+        assert!(ran.err.contains("nothing was changed; leave out --dry-run"), "{given:?}: {}", ran.err);
         let json = controller.shoal(&[&given[..], &["--dry-run", "--json"]].concat()).ends_with(0).json();
-        assert_eq!(json["dry_run"], true, "{given:?}");
-        assert_eq!(posts(&controller).len(), 0, "{given:?}");
+        assert_eq!((&json["dry_run"], &json["refused"]), (&json!(true), &json!(0)), "{given:?}");
+        assert_eq!(json["rows"][0]["result"], "accepted", "{given:?}");
     }
+    let sent = posts(&controller);
+    assert_eq!(sent.len(), 2 * (4 * 2 + 1));
+    assert!(sent.iter().all(|seen| seen.uri == "/api/v1/jobs?dry_run=true"), "{sent:?}");
+}
+
+/// A controller of which `refused` has an unfinished job, `unknown` is not registered, and `broken` has no image.
+fn mixed(seen: &Seen) -> (u16, Value) {
+    let preview = |would: &str, refused: Value, blocked: Value| {
+        let gates = json!([{ "name": "drain", "since": "2026-01-01T00:00:00.000Z" }]);
+        (
+            200,
+            json!({ "would": would, "refused": refused, "blocked_by": blocked, "gates": gates, "steps": [{}] }),
+        )
+    };
+    let active = json!({ "error": "conflict.active_job", "message": "job J-1 is active", "details": [], "request_id": "r" });
+    match seen.json()["server_serial"].as_str().unwrap() {
+        "refused" => preview("refuse", json!({ "status": 409, "error": active }), json!([])),
+        "broken" => preview("accept", json!(null), json!(["the image is not held"])),
+        "unknown" => (
+            404,
+            json!({ "error": "unknown_server", "message": "no such server", "details": [], "request_id": "r" }),
+        ),
+        _ => preview("accept", json!(null), json!([])),
+    }
+}
+
+#[test]
+fn a_dry_run_of_many_servers_says_of_each_whether_its_job_would_be_accepted() {
+    let (_dir, [recipe, ..]) = files();
+    let controller = Controller::start(mixed);
+    let names = ["good", "refused", "unknown", "broken", "good"];
+    let servers = names.iter().flat_map(|name| ["--server", name]);
+    let create: Vec<&str> = ["job", "create", "--recipe", &recipe, "--priority", "7", "--dry-run"]
+        .into_iter()
+        .chain(servers)
+        .collect();
+    let ran = controller.shoal(&create).ends_with(4);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    let expected = [
+        ("good", "accepted  would wait: drain"),
+        ("refused", "refused   job J-1 is active"),
+        ("unknown", "refused   no such server"),
+        ("broken", "accepted  would fail: the image is not held; would wait: drain"),
+        (
+            "good",
+            "refused   an earlier row is of this server too, and a server has one unfinished job at a time",
+        ),
+    ];
+    assert_eq!(lines.len(), 7, "{}", ran.out);
+    for (line, (serial, result)) in lines[1..].iter().zip(expected) {
+        assert!(line.starts_with(serial) && line.ends_with(result), "{line}");
+    }
+    assert_eq!(lines[6], "job create: 5 servers selected, 2 accepted, 3 refused");
+    assert!(ran.err.contains("3 of 5 jobs would be refused"), "{}", ran.err);
+    let mut sent: Vec<Value> = posts(&controller).iter().map(Seen::json).collect();
+    sent.sort_by_key(|body| body["server_serial"].to_string());
+    assert_eq!(sent[0]["server_serial"], "broken");
+    assert!(sent.iter().all(|body| body["priority"] == 7 && body["recipe"].is_object()), "{sent:?}");
+
+    let json = controller.shoal(&[&create[..], &["--json"]].concat()).ends_with(4).json();
+    assert_eq!(
+        json!([json["dry_run"], json["count"], json["checked"], json["accepted"], json["refused"]]),
+        json!([true, 5, 5, 2, 3])
+    );
+    let row = &json["rows"][1];
+    assert_eq!(
+        (&row["index"], &row["server_serial"], &row["result"], &row["error"]["error"]),
+        (&json!(1), &json!("refused"), &json!("refused"), &json!("conflict.active_job"))
+    );
+    assert_eq!(json["rows"][0]["error"], json!(null));
+    assert_eq!(json["rows"][3]["blocked_by"], json!(["the image is not held"]));
+    let names = controller.shoal(&[&create[..], &["-o", "name"]].concat()).ends_with(4);
+    assert_eq!(names.out, "good\nbroken\n", "what would be refused has no name");
+}
+
+#[test]
+fn a_dry_run_checks_the_first_two_hundred_servers_and_says_that_the_others_were_not_checked() {
+    let (dir, [recipe, ..]) = files();
+    let controller = Controller::start(two_servers);
+    let list = dir.path().join("many.txt");
+    std::fs::write(&list, (0..250).map(|number| format!("XF-{number}\n")).collect::<String>()).unwrap();
+    let create = ["batch", "create", "--servers", list.to_str().unwrap(), "--recipe", &recipe, "--dry-run"];
+    let ran = controller.shoal(&create).ends_with(0);
+    assert!(
+        ran.out.ends_with("batch create: 250 servers selected, 200 accepted, 0 refused, 50 not checked\n"),
+        "{}",
+        ran.out
+    );
+    assert!(ran.err.contains("checked the first 200 servers and not the other 50"), "{}", ran.err);
+    let mut asked: Vec<String> = posts(&controller)
+        .iter()
+        .map(|seen| seen.json()["server_serial"].as_str().unwrap().to_owned())
+        .collect();
+    asked.sort();
+    let mut first: Vec<String> = (0..200).map(|number| format!("XF-{number}")).collect();
+    first.sort();
+    assert_eq!(asked, first);
+    let json = controller.shoal(&[&create[..], &["--json"]].concat()).ends_with(0).json();
+    assert_eq!((&json["count"], &json["checked"]), (&json!(250), &json!(200)));
+    let rows: Vec<u64> =
+        json["rows"].as_array().unwrap().iter().map(|row| row["index"].as_u64().unwrap()).collect();
+    assert_eq!(rows, (0..200).collect::<Vec<u64>>(), "in the order of the batch");
+}
+
+#[test]
+fn a_dry_run_without_a_valid_login_ends_with_the_first_refusal() {
+    let (dir, [recipe, ..]) = files();
+    let controller = Controller::start(|_| {
+        (401, json!({ "error": "unauthorized", "message": "no login", "details": [] }))
+    });
+    let list = dir.path().join("many.txt");
+    std::fs::write(&list, (0..100).map(|number| format!("XF-{number}\n")).collect::<String>()).unwrap();
+    let create = ["batch", "create", "--servers", list.to_str().unwrap(), "--recipe", &recipe, "--dry-run"];
+    let ran = controller.shoal(&create).ends_with(5);
+    assert!(ran.out.is_empty(), "{}", ran.out);
+    assert!(posts(&controller).len() <= 9, "eight at a time, and what began before the end");
+}
+
+#[test]
+fn the_dry_run_of_a_batch_file_has_the_values_of_each_row_and_the_others_from_the_batch() {
+    let controller = Controller::start(two_servers);
+    let (_dir, [_, _, batch]) = files();
+    let order = r#"{
+        "rows": [{ "server_serial": "XF-1", "priority": 3, "labels": null, "timeouts": { "webhook.wait": 9 } },
+                 { "server_serial": "XF-2", "recipe": { "own": 1.50 } }],
+        "recipe": { "all": true }, "priority": 7, "labels": { "wave": "1" }, "max_parallel": 2
+    }"#;
+    std::fs::write(&batch, order).unwrap();
+    controller
+        .shoal(&["batch", "create", "--from", &batch, "--dry-run", "--idempotency-key", "k"])
+        .ends_with(0);
+    let mut sent = posts(&controller);
+    sent.sort_by_key(|seen| seen.json()["server_serial"].to_string());
+    let expected = [
+        json!({
+            "server_serial": "XF-1", "priority": 3, "labels": { "wave": "1" }, "recipe": { "all": true },
+            "timeouts": { "webhook.wait": 9 },
+        }),
+        json!({ "server_serial": "XF-2", "priority": 7, "labels": { "wave": "1" }, "recipe": { "own": 1.5 } }),
+    ];
+    assert_eq!(sent.iter().map(Seen::json).collect::<Vec<Value>>(), expected);
+    assert!(sent[1].body.contains("1.50"), "a recipe is sent as it was written: {}", sent[1].body);
+    let keys: Vec<Option<&str>> = sent.iter().map(|seen| seen.header("idempotency-key")).collect();
+    assert_eq!(keys, [Some("k#0"), Some("k#1")], "the keys that the controller gives the rows of the batch");
+    std::fs::write(&batch, r#"{ "rows": [], "recipe": {} }"#).unwrap();
+    controller.shoal(&["batch", "create", "--from", &batch, "--dry-run"]).ends_with(1);
 }
 
 #[test]

@@ -28,9 +28,9 @@ same text is in `shoal COMMAND --help` and, as manual pages, in `shoal man DIREC
 | `-o name` | one id, serial number or name per line, for other commands; the commands that create or rotate a token or a secret print that, as they do without it |
 | ids | the beginning of the id of a job or batch is enough if no other begins so; an ambiguous one is refused with the candidates and exit code 2 |
 | times | ages such as `3m` or `2d4h`, `in 12m` for the future; `--utc` shows RFC 3339. `--since` takes `30m`, `2h`, `2d4h`, or RFC 3339 |
-| `--watch` of a list | a terminal is redrawn at each change; a pipe receives each new or changed row, with `-o json` one document a line |
+| `--watch` of a list | every list of a controller takes it, but `job events`, which has `--follow`; a terminal is redrawn at each change; a pipe receives each new or changed row, with `-o json` one document a line |
 | colour | only on a terminal, not with `NO_COLOR` or `TERM=dumb`, and never the only bearer of a meaning |
-| progress | what takes longer than two seconds shows bytes, rate and remaining time on standard error |
+| progress | what takes longer than two seconds shows on standard error the bytes and their rate, or how many of how many, and the remaining time |
 | controller | `--url` (`SHOAL_URL`), `--token` (`SHOAL_TOKEN`) or `--user` (`SHOAL_USER`) with a password (`--user-password env:NAME` or `file:PATH`, `SHOAL_USER_PASSWORD`, or a question), `--ca-file` (`SHOAL_CA_FILE`) |
 
 ";
@@ -51,6 +51,12 @@ An error of the program itself has the code `client`, `configuration` (with `pro
 {"error":{"candidates":["0192f3a4-5b  XF-1  queued  2026-01-02T10:00:00.000Z"],"error":"ambiguous_id","message":"…"}}
 ```
 "#;
+
+/// Samples of other documents that an option gives: the command, the option, and the file in `golden/cli-json`.
+const WITH_OPTION: [(&str, &str, &str); 2] = [
+    ("job create", "several servers and --dry-run", "job-create---dry-run.json"),
+    ("batch create", "--dry-run", "job-create---dry-run.json"),
+];
 
 /// The options that every command has.
 const COMMON: [&str; 7] = ["json", "output", "utc", "help", "version", "url", "token"];
@@ -119,20 +125,33 @@ fn arguments(command: &Command, path: &str, text: &mut String) {
     if !examples.is_empty() {
         writeln!(text, "\n```console\n$ {}\n```", examples.join("\n$ ")).unwrap();
     }
-    let sample = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("golden/cli-json")
-        .join(format!("{}.json", path.replace(' ', "-")));
     let json = if has_output_of_its_own(command) { "--json" } else { "-o json" };
-    if let Ok(sample) = std::fs::read_to_string(sample) {
-        writeln!(
-            text,
-            "\n<details><summary><code>{json}</code></summary>\n\n```json\n{}\n```\n\n</details>",
-            sample.trim_end()
-        )
-        .unwrap();
+    if let Ok(sample) = sample(&format!("{}.json", path.replace(' ', "-"))) {
+        details(json, &sample, text);
+        for (_, option, file) in WITH_OPTION.iter().filter(|(of, ..)| *of == path) {
+            details(&format!("{option}, {json}"), &sample_of_option(file), text);
+        }
     } else if let Some((_, reason)) = WITHOUT_JSON.iter().find(|(known, _)| *known == path) {
         writeln!(text, "\nNo sample of `{json}`: {reason}.").unwrap();
     }
+}
+
+fn sample(file: &str) -> std::io::Result<String> {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/cli-json").join(file))
+}
+
+fn sample_of_option(file: &str) -> String {
+    sample(file).unwrap_or_else(|error| panic!("{file}: {error}; tests/json_samples.rs makes it"))
+}
+
+/// Writes a sample below a line that opens it.
+fn details(summary: &str, sample: &str, text: &mut String) {
+    writeln!(
+        text,
+        "\n<details><summary><code>{summary}</code></summary>\n\n```json\n{}\n```\n\n</details>",
+        sample.trim_end()
+    )
+    .unwrap();
 }
 
 /// Whether `-o` of a command is a file or a folder.

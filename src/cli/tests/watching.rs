@@ -1,11 +1,15 @@
-//! `shoal job watch`.
+//! `shoal job watch`, and `--watch` of lists.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::Command;
 use serde_json::{Value, json};
 
-use super::Controller;
+use super::super::definition;
+use super::{Controller, shoal};
 use client::error::CliError;
 use client::output::{Format, Output};
 use client::test_kit::{PollInterval, watch_to_the_end};
@@ -112,4 +116,120 @@ fn create_with_watch_follows_the_new_job() {
     let create = ["job", "create", "--server", "XF-1", "--watch", "--recipe", path.to_str().unwrap()];
     let ran = controller.shoal(&create).ends_with(1);
     assert!(ran.err.contains("job j-1 ended failed"), "{}", ran.err);
+}
+
+/// The lists that are not followed, with the reason.
+const WITHOUT_WATCH: &[(&str, &str)] = &[
+    ("job events", "`--follow` shows later events, and ends with the job"),
+    ("registry pins", "it reads the data directory of a stopped controller, where nothing changes"),
+    ("iso ls", "the files of an image do not change"),
+];
+
+/// Lists whose name and description do not say that they are.
+const LISTS: [&str; 2] = ["server conditions", "firmware history"];
+
+/// Whether a sample is a page of rows.
+fn is_page(path: &str) -> bool {
+    let name = format!("{}.json", path.replace(' ', "-"));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/cli-json").join(name);
+    let sample: Value = serde_json::from_slice(&std::fs::read(file).unwrap_or_default()).unwrap_or_default();
+    let has_rows = |member: &Value| member.as_array().is_some_and(|rows| rows.iter().any(Value::is_object));
+    sample.as_object().is_some_and(|page| page.contains_key("next") && page.values().any(has_rows))
+}
+
+/// The paths of the lists, each with whether it takes the `--watch` of lists.
+fn lists(command: &Command, above: &str, found: &mut Vec<(String, bool)>) {
+    for part in command.get_subcommands() {
+        let path = format!("{above} {}", part.get_name()).trim().to_owned();
+        let about = part.get_about().map(ToString::to_string).unwrap_or_default();
+        let is_leaf = part.get_subcommands().next().is_none();
+        let is_named = ["list", "ls"].contains(&part.get_name()) || about.starts_with("List ");
+        if is_leaf && (is_named || LISTS.contains(&&*path) || is_page(&path)) {
+            let follows = |help: String| help.starts_with("Continue, and show changes");
+            let takes = part.get_arguments().any(|argument| {
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                argument.get_long() == Some("watch") && follows(help)
+            });
+            found.push((path.clone(), takes));
+        }
+        lists(part, &path, found);
+    }
+}
+
+#[test]
+fn each_list_command_takes_watch() {
+    let mut found = Vec::new();
+    lists(&definition(), "", &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    let paths: BTreeSet<&str> = found.iter().map(|(path, _)| &**path).collect();
+    for list in ["event list", "job list", "registry uploads", "webhook dead-letters", "controller restored"]
+    {
+        assert!(paths.contains(list), "{list} is not found as a list");
+    }
+    let without: BTreeSet<&str> = found.iter().filter(|(_, takes)| !takes).map(|(path, _)| &**path).collect();
+    let allowed: BTreeSet<&str> = WITHOUT_WATCH.iter().map(|(path, _)| *path).collect();
+    assert_eq!(without, allowed, "flatten WatchArgs into a list, or give the reason why it is not followed");
+    assert!(LISTS.iter().all(|list| paths.contains(list)), "{LISTS:?}");
+}
+
+/// The document of a list with rows of these names.
+type Document = fn(&[&str]) -> Value;
+
+/// What a list shows with `--watch`: at the first read one row, then two, then the controller ends it.
+fn watched(command: &[&str], place: &'static str, document: Document) -> String {
+    let reads = AtomicU64::new(0);
+    let controller = Controller::start(move |seen| match seen.uri.path() {
+        path if path == place => match reads.fetch_add(1, Ordering::Relaxed) {
+            0 => (200, document(&["first"])),
+            1 => (200, document(&["first", "second"])),
+            _ => (403, json!({ "error": "forbidden", "message": "the end", "details": [] })),
+        },
+        "/api/v1/events" => (404, json!({ "error": "not_found", "message": "no stream", "details": [] })),
+        _ => (200, json!({ "webhooks": [{ "webhook_id": "W-1" }], "events": [], "next": null })),
+    });
+    controller.shoal(&[command, &["--watch"]].concat()).ends_with(5).out
+}
+
+#[test]
+fn a_followed_list_shows_what_is_new_once() {
+    fn letters(types: &[&str]) -> Value {
+        let rows = types.iter().map(|kind| json!({ "seq": 1, "type": kind })).collect::<Vec<_>>();
+        json!({ "dead_letters": rows, "next": null })
+    }
+    fn servers(serials: &[&str]) -> Value {
+        json!({ "servers": serials.iter().map(|serial| json!({ "serial": serial })).collect::<Vec<_>>() })
+    }
+    fn repositories(names: &[&str]) -> Value {
+        let rows = names.iter().map(|name| json!({ "name": name, "names": [] })).collect::<Vec<_>>();
+        json!({ "repositories": rows, "next": null })
+    }
+    fn jobs(outcomes: &[&str]) -> Value {
+        let row = |outcome: &&str| json!({ "job_id": outcome, "status": "complete", "outcome": outcome });
+        json!({ "jobs": outcomes.iter().map(row).collect::<Vec<_>>(), "next": null })
+    }
+    let lists: [(&[&str], &'static str, Document); 4] = [
+        (&["webhook", "dead-letters", "W-1"], "/api/v1/webhooks/W-1/dead-letters", letters),
+        (&["controller", "restored"], "/api/v1/restored", servers),
+        (&["registry", "ls", "--online"], "/api/v1/registry/repositories", repositories),
+        (&["firmware", "history", "XF-1"], "/api/v1/jobs", jobs),
+    ];
+    std::thread::scope(|scope| {
+        for (command, place, document) in lists {
+            scope.spawn(move || {
+                let out = watched(command, place, document);
+                for row in ["first", "second"] {
+                    let rows = out.lines().filter(|line| line.contains(row)).count();
+                    assert_eq!(rows, 1, "{command:?}: {out}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_registry_of_a_data_directory_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran =
+        shoal(&["registry", "--storage-root", dir.path().to_str().unwrap(), "ls", "--watch"]).ends_with(2);
+    assert!(ran.err.contains("give --online too"), "{}", ran.err);
 }

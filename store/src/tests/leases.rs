@@ -55,6 +55,26 @@ async fn a_lease_is_taken_over_only_after_its_expiry_and_the_grace() {
 }
 
 #[tokio::test]
+async fn the_worker_of_the_last_lease_is_known_after_the_lease_was_given_back() {
+    let kit = Kit::new();
+    let id = kit.create_run(new_run(at(0))).await;
+    assert_eq!(kit.run(id).await.last_worker, None);
+    for (second, worker) in [(1, "controller-1"), (100, "worker/b/w1-7"), (200, "worker/b/w1-7")] {
+        let claimed = kit.claim_one(worker, at(second)).await.run;
+        assert_eq!(claimed.last_worker.as_deref(), Some(worker));
+        let parked = Run { next_run_at: Some(at(second + 50)), ..waiting_for(&claimed, "go", at(second)) };
+        let Committed::Applied(written) = kit.commit(RunChange::of(parked), &claimed, at(second)).await
+        else {
+            panic!("the run is parked")
+        };
+        let stored = kit.run(id).await;
+        assert_eq!((&stored, stored.last_worker.as_deref()), (&*written, Some(worker)));
+    }
+    let ended = kit.end(id, Outcome::Succeeded, at(300)).await;
+    assert_eq!((ended.lease, ended.last_worker.as_deref()), (None, Some("worker/b/w1-7")));
+}
+
+#[tokio::test]
 async fn leases_of_a_dead_controller_are_due_at_once_and_those_of_a_live_one_are_not() {
     let kit = Kit::new();
     kit.create_run(new_run(at(0))).await;

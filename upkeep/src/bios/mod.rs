@@ -66,9 +66,7 @@ impl Step for BiosStep {
             name if [names::BIOS_VALIDATE, names::BIOS_IDENTIFY, names::BIOS_PLAN].contains(&name) => {
                 bmc.reading_policy()
             }
-            name if name == names::BIOS_RELEASE => {
-                StepPolicy { interruptible: false, runs_past_deadline: true, ..StepPolicy::default() }
-            }
+            name if name == names::BIOS_RELEASE => StepPolicy::last(),
             _ => StepPolicy { budget: PATIENCE, ..bmc.changing_policy() },
         }
     }

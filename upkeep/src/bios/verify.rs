@@ -73,7 +73,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
                 .await;
         }
     };
-    verified.absent.over();
+    verified.absent.over(context.now());
     if seen.is_in_force() {
         verified.good += 1;
         return Ok(good(&plan, verified));

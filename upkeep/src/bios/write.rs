@@ -114,7 +114,7 @@ impl Write<'_> {
             Ok(view) => view,
             Err(error) => return Ok(Attempt::Absent(written, Absence::of(self.step, Look::of(error))?)),
         };
-        written.absent.over();
+        written.absent.over(self.context.now());
         let diff = view.compare(&wanted);
         if diff.is_set() {
             return Attempt::report(self.stored(written, diff.is_in_force()));

@@ -100,7 +100,7 @@ pub(super) async fn look(
                 .await;
         }
     };
-    upload.absent.over();
+    upload.absent.over(context.now());
     if seen.handle.has_task() {
         upload.handle = Some(seen.handle.clone());
     }

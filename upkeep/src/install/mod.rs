@@ -19,6 +19,7 @@
 //! - Nothing is sent before its bytes were hashed ([`firmware::VerifiedFirmware`]), and nothing before the identity check.
 //! - While a BMC flashes, the run holds neither a connection nor a permit; it is one row.
 //! - A cancel never cuts an update: the cleanup lets it finish.
+//! - After a loss of power in the middle of an update nothing further is sent ([`power_loss`]), and the host has its power back.
 
 mod component;
 mod confirm;
@@ -27,6 +28,7 @@ mod image;
 mod offer;
 mod plan;
 mod power;
+mod power_loss;
 mod release;
 mod restart;
 mod sending;
@@ -105,7 +107,7 @@ impl Step for InstallStep {
             return bmc.reading_policy();
         }
         if name == names::FW_RELEASE {
-            return StepPolicy { interruptible: false, runs_past_deadline: true, ..StepPolicy::default() };
+            return StepPolicy::last();
         }
         let patient = StepPolicy { budget: PATIENCE, ..bmc.changing_policy() };
         if name == names::FW_UPLOAD { StepPolicy { call: UPLOAD_CALL, ..patient } } else { patient }

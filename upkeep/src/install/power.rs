@@ -4,12 +4,14 @@
 //!   was   now    because of                         restore
 //!   off   on     firmware.power-on                  shut down, then forced off
 //!   on    off    firmware.host-off, .shut-down      power on
+//!   on    off    a loss of mains power              power on
 //!   any   any    an update that may still run       left as it is: power must not be cut while firmware is written
 //! ```
 
 use super::super::host_power::PowerSteps;
 use super::super::identified::{Identified, identified_bmc};
 use super::super::{UpkeepServices, host_power, names};
+use super::power_loss;
 use super::settle;
 use engine::{StepContext, StepError, StepReport};
 use model::mutant::{self, Mutant};
@@ -39,7 +41,8 @@ pub(super) async fn restore(
         off: &[names::FW_HOST_OFF, names::FW_SHUT_DOWN],
         on: &[names::FW_POWER_ON, names::FW_HOST_ON],
     };
-    if !identified || !steps.acted(context) || mutant::active(Mutant::KeepsPower) {
+    let changed = steps.acted(context) || power_loss::found(context).is_some();
+    if !identified || !changed || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
     if !settle::found_no_update(context) {

@@ -77,6 +77,10 @@ pub(super) async fn shut_down(
     let Some(watched) = sibling::<Watched>(context, names::FW_WATCH) else {
         return Ok(StepReport::skipped());
     };
+    if watched.word == Word::PowerLost {
+        // The image was cut: a restart puts nothing into use.
+        return Ok(StepReport::skipped());
+    }
     let asked = watched.word == Word::HostRestart;
     if sibling_is_done(context, names::FW_HOST_OFF) || !(asked || current.entry.file.restart == Restart::Host)
     {

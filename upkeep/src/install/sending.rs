@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::absent::Absent;
 use super::component::Current;
+use super::power_loss::HostPower;
 use super::served::Fetch;
 use engine::{StepContext, StepReport};
 use model::{NewEvent, Time};
@@ -43,6 +44,7 @@ pub(super) struct Upload {
     /// The image as it is served, where the BMC reads it from a URL.
     pub(super) fetch: Option<Fetch>,
     pub(super) absent: Absent,
+    pub(super) power: HostPower,
 }
 
 impl Upload {

@@ -6,6 +6,7 @@
 //!   no task is shown, the new version is installed                  -> done
 //!   no task is shown, the old version is installed                  -> wait `flash_ends`: a vanished task says nothing
 //!   waiting for a restart of the host, which this run has made      -> wait `flash_ends`: it may flash while the host boots
+//!   no task is shown, and the server lost power                     -> done: see `power_loss`
 //!   uploaded and never started, waiting for a restart of the host   -> done, with a warning
 //!   not ended after update_timeout, or no response for that long, half an hour at least
 //!                                                                   -> done: the power of the host is left as it is
@@ -25,12 +26,13 @@ use redfish::{Bmc, UpdateHandle, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::absent::{self, AWAY_LIMIT, Absence, away_limit};
-use super::super::identified::input;
+use super::super::absent::{self, AWAY_LIMIT, Absence, Absent, away_limit};
+use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current};
 use super::offer::Planned;
+use super::power_loss::{self, HostPower, PowerLoss, Sign};
 use super::sending::Upload;
 use super::watch::Watched;
 use bmc::power::PowerRequest;
@@ -52,7 +54,8 @@ struct Settled {
     is_running: bool,
     /// Whether the record of the server was written.
     is_recorded: bool,
-    away_since: Option<Time>,
+    absent: Absent,
+    power: HostPower,
 }
 
 /// The last update of the run that was not verified.
@@ -97,7 +100,11 @@ enum Seen {
     Runs(String),
     /// No task is shown and the new version is not installed: it may run.
     Unseen(String),
+    /// It is read for two minutes whether the server lost power.
+    Unclear(String),
     Ended(UpdateState),
+    /// The server lost power: nothing is flashed any more.
+    PowerLost(PowerLoss),
 }
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
@@ -108,7 +115,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let mut settled: Settled = context.own_output().unwrap_or_default();
     // The next run on the server looks at what this one leaves to the BMC. It is recorded first: this step may not come to its end.
     if !settled.is_recorded {
-        settled = Settled { is_running: true, is_recorded: true, away_since: None };
+        settled = Settled { is_running: true, is_recorded: true, ..Settled::default() };
         let detail = format!("the BMC may flash {}; it is let finish", open.component);
         let report = waiting(&open, context.now(), detail, AFTER_RECORD).with_output(json!(settled));
         return Ok(report.effect(open.left(&context.snapshot).recorded(&serial)));
@@ -133,15 +140,23 @@ async fn settle(
     settled.is_running = true;
     let away_limit = away_limit(open.limit);
     let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
-        Ok((bmc, _)) => {
-            let seen = look(context, &bmc, open).await;
+        Ok((bmc, found)) => {
+            let seen = look(context, (&bmc, &found), open, &mut settled).await;
             bmc.release_idle();
             seen?
         }
         Err(absence) => Err(absence),
     };
+    if seen.is_ok() {
+        settled.absent.over(now);
+    }
     let detail = match seen {
         Ok(Seen::Ended(state)) => return Ok(ended(&open.component, &state)),
+        Ok(Seen::PowerLost(lost)) => {
+            let report = StepReport::done().with_output(json!(Settled { is_running: false, ..settled }));
+            let is_known = power_loss::found(context).is_some();
+            return Ok(if is_known { report } else { report.event(lost.event(&open.component)) });
+        }
         Ok(Seen::Unseen(detail)) if now >= open.unseen_until => {
             return Ok(left_running(&settled, format!("{detail}, and is left to the BMC")));
         }
@@ -149,12 +164,9 @@ async fn settle(
             let message = format!("the update of {} has not ended; it is left to the BMC", open.component);
             return Ok(left_running(&settled, message));
         }
-        Ok(Seen::Runs(detail) | Seen::Unseen(detail)) => {
-            settled.away_since = None;
-            detail
-        }
+        Ok(Seen::Runs(detail) | Seen::Unseen(detail) | Seen::Unclear(detail)) => detail,
         Err(absence) => {
-            let since = *settled.away_since.get_or_insert(now);
+            let since = settled.absent.begin(now);
             if now.since(since) >= away_limit {
                 let message =
                     format!("the BMC does not respond; the update of {} is left to it", open.component);
@@ -182,7 +194,12 @@ pub(super) fn found_no_update(context: &StepContext) -> bool {
 }
 
 /// Polls the update; where no task is shown, the installed version decides.
-async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Seen, Absence>, StepError> {
+async fn look(
+    context: &StepContext,
+    (bmc, found): (&Bmc, &Identified),
+    open: &Open,
+    settled: &mut Settled,
+) -> Result<Result<Seen, Absence>, StepError> {
     let absent = |error| Absence::of(STEP, Look::of(error)).map(Err);
     let state = match bmc.poll_update(&open.handle).await {
         Ok(poll) => poll.state,
@@ -217,7 +234,23 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
                 Ok(shown) => shown.and_then(|one| one.installed.version),
                 Err(error) => return absent(error),
             };
-            match current.is_target(shown.as_ref()) {
+            let is_target = current.is_target(shown.as_ref());
+            if !is_target && state == UpdateState::Gone {
+                let Settled { power, absent: own, .. } = settled;
+                match power.look(context, (bmc, found), (component, own)).await {
+                    Ok(Sign::None) => {}
+                    Ok(Sign::Unclear) => {
+                        let detail = format!(
+                            "the BMC was away and shows no task for the update of {component}; the host is off although this run left \
+                             it on, and is read for two minutes"
+                        );
+                        return Ok(Ok(Seen::Unclear(detail)));
+                    }
+                    Ok(Sign::Lost(lost)) => return Ok(Ok(Seen::PowerLost(lost))),
+                    Err(error) => return absent(error),
+                }
+            }
+            match is_target {
                 true => Seen::Ended(UpdateState::Gone),
                 false if state == UpdateState::Gone => Seen::Unseen(format!(
                     "the BMC shows no task for the update of {component} and not the new version: it may flash it"

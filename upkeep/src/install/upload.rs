@@ -13,6 +13,7 @@
 //!                                                                                                 ▼
 //!                              a task, a state of the service, the version, a stored image ─► accepted
 //!                              none of them until update_timeout ─► failure `upload_unknown`
+//!                              none, and the server lost power ─► failure `power_lost`, see `power_loss`
 //! ```
 //!
 //! An image that the BMC reads from a URL goes on in [`super::fetch`]; its grant is a part of the checkpoint.
@@ -29,12 +30,13 @@ use redfish::{
 use serde_json::json;
 
 use super::super::absent::{self, Absence, away_limit};
-use super::super::identified::{identified_bmc, input};
+use super::super::identified::{Identified, identified_bmc, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current};
 use super::fetch;
 use super::image::{FirmwareStream, LastPiece};
+use super::power_loss::{self, PowerLoss, Sign};
 use super::sending::{Upload, accepted};
 use super::validate::unusable;
 use super::watch;
@@ -75,6 +77,7 @@ async fn send(
     {
         return Ok(StepReport::wait(wait));
     }
+    power_loss::may_send(STEP, context, &current.item.what())?;
     let (connected, _) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
     let bmc = &connected.bmc;
     let failed = |error: RedfishError| from_redfish_change(STEP, &error);
@@ -231,8 +234,8 @@ async fn look(
     let since = *upload.looked_since.get_or_insert(context.now());
     let connected = absent::connect((STEP, names::FW_IDENTIFY), services, context).await?;
     let seen = match connected {
-        Ok((bmc, _)) => {
-            let seen = arrived(context, &bmc, current, &upload, prepared).await;
+        Ok((bmc, found)) => {
+            let seen = arrived(context, (&bmc, &found), current, &mut upload, prepared).await;
             bmc.release_idle();
             match seen {
                 Ok(seen) => seen,
@@ -253,11 +256,17 @@ async fn look(
                 .await;
         }
     };
-    upload.absent.over();
+    upload.absent.over(context.now());
     let passed = context.now().since(since);
     match seen {
         Arrived::Yes(handle) => {
             Ok(accepted(context, current, upload, *handle, "accepted, as the BMC shows afterwards"))
+        }
+        Arrived::PowerLost(lost) => {
+            let said = "shows neither an update nor the new version since";
+            let failure = lost.failure(STEP, current, said, "another version");
+            let report = StepReport::fail(failure).with_output(json!(upload));
+            Ok(report.event(lost.event(&current.item.what())))
         }
         Arrived::NotShown | Arrived::Busy if passed >= Duration::from_secs(upload.limit_s) => {
             Err(unknown(current, &upload))
@@ -298,13 +307,15 @@ enum Arrived {
     Busy,
     /// Nothing shows the image.
     NotShown,
+    /// Nothing shows the image, and the server lost power.
+    PowerLost(PowerLoss),
 }
 
 async fn arrived(
     context: &StepContext,
-    bmc: &Bmc,
+    (bmc, found): (&Bmc, &Identified),
     current: &Current,
-    upload: &Upload,
+    upload: &mut Upload,
     prepared: &PreparedUpdate,
 ) -> Result<Result<Arrived, Absence>, RedfishError> {
     let handle = prepared.handle();
@@ -335,5 +346,9 @@ async fn arrived(
     if service.busy.is_some() {
         return Ok(Ok(Arrived::Busy));
     }
-    Ok(Ok(Arrived::NotShown))
+    let Upload { power, absent, .. } = upload;
+    Ok(Ok(match power.look(context, (bmc, found), (&context.record.key, absent)).await? {
+        Sign::Lost(lost) => Arrived::PowerLost(lost),
+        Sign::None | Sign::Unclear => Arrived::NotShown,
+    }))
 }

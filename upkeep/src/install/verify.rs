@@ -6,6 +6,7 @@
 //!                   it still waits for the restart that took place: it may flash while the host boots ─► wait as long
 //!                   ten minutes after the end, half an hour after a restart of the host
 //!                                                         ─► failure `version_unchanged`: what it said, what is installed
+//!   the BMC was away and the host is off           the server may have lost power: see `power_loss`
 //!   no response     see `absent`
 //! ```
 
@@ -16,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::absent::{self, Absence, Absent, away_limit};
-use super::super::identified::input;
+use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current, record, sibling};
 use super::fetch;
+use super::power_loss::{self, HostPower, Sign};
 use super::sending::Upload;
 use super::watch::{Watched, Word};
 use bmc::{failure, wait_for_bmc};
@@ -52,6 +54,7 @@ struct Verified {
     /// When the BMC was back after an absence: the time before it is none in which it could show the version.
     back_at: Option<Time>,
     absent: Absent,
+    power: HostPower,
 }
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
@@ -62,8 +65,8 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         return Ok(StepReport::done());
     }
     let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
-        Ok((bmc, _)) => {
-            let seen = read(context, &current, &bmc, watched.as_ref()).await;
+        Ok((bmc, found)) => {
+            let seen = read(context, &current, (&bmc, &found), watched.as_ref(), &mut verified).await;
             bmc.release_idle();
             match seen {
                 Ok(seen) => seen,
@@ -86,13 +89,13 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
                 .await;
         }
     };
-    if verified.absent.over() {
+    if verified.absent.over(context.now()) {
         verified.back_at = Some(context.now());
     }
     verified.version = seen.version.as_ref().map(ToString::to_string);
     if current.is_target(seen.version.as_ref()) {
-        verified.good += 1;
-        let report = good(&current, verified);
+        verified.good = (verified.good + 1).min(GOOD_READS);
+        let report = with_loss(context, &current, seen.sign, good(&current, verified, seen.sign));
         let by_url = sibling::<Upload>(context, names::FW_UPLOAD).is_some_and(|upload| upload.is_by_url());
         let done = matches!(report.outcome, engine::StepOutcome::Done);
         return Ok(if by_url && done { fetch::end(services, context, report) } else { report });
@@ -109,7 +112,8 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     if task == Task::Running {
         verified.running_at = Some(context.now());
     }
-    Ok(not_yet(context, &current, watched.as_ref(), verified, (task, restarted)))
+    let report = not_yet(context, &current, watched.as_ref(), verified, (task, restarted), seen.sign);
+    Ok(with_loss(context, &current, seen.sign, report))
 }
 
 /// The state that the task of the update shows.
@@ -125,39 +129,65 @@ enum Task {
 struct Seen {
     version: Option<FirmwareVersion>,
     task: Task,
+    sign: Sign,
 }
 
 async fn read(
     context: &StepContext,
     current: &Current,
-    bmc: &Bmc,
+    (bmc, found): (&Bmc, &Identified),
     watched: Option<&Watched>,
+    verified: &mut Verified,
 ) -> Result<Result<Seen, Absence>, RedfishError> {
+    let unseen = |version, task| Seen { version, task, sign: Sign::None };
     let Ok(serial) = input(STEP, context).map(|input| input.server) else {
-        return Ok(Ok(Seen { version: None, task: Task::Over }));
+        return Ok(Ok(unseen(None, Task::Over)));
     };
     let shown = component::shown(bmc, &serial, &current.item, current.target()).await?;
     let version = shown.and_then(|one| one.installed.version);
-    if current.is_target(version.as_ref()) {
-        return Ok(Ok(Seen { version, task: Task::Over }));
-    }
-    let Some(watched) = watched else { return Ok(Ok(Seen { version, task: Task::Over })) };
-    let poll = bmc.poll_update(&watched.handle).await?;
-    if let Some(absence) = Absence::of_state(&poll.state) {
+    let is_target = current.is_target(version.as_ref());
+    let state = match watched.filter(|_| !is_target) {
+        Some(watched) => Some(bmc.poll_update(&watched.handle).await?.state),
+        None => None,
+    };
+    if let Some(absence) = state.as_ref().and_then(Absence::of_state) {
         return Ok(Err(absence));
     }
-    let task = match current.meaning(&poll.state) {
-        UpdateState::Queued | UpdateState::Running { .. } => Task::Running,
-        UpdateState::NeedsHostRestart => Task::Scheduled,
+    let task = match state.map(|state| current.meaning(&state)) {
+        Some(UpdateState::Queued | UpdateState::Running { .. }) => Task::Running,
+        Some(UpdateState::NeedsHostRestart) => Task::Scheduled,
         _ => Task::Over,
     };
-    Ok(Ok(Seen { version, task }))
+    let is_last = is_target && verified.good + 1 >= GOOD_READS;
+    let sign = match is_last || (!is_target && task == Task::Over) {
+        true => {
+            let Verified { power, absent, .. } = verified;
+            power.look(context, (bmc, found), (&context.record.key, absent)).await?
+        }
+        false => Sign::None,
+    };
+    Ok(Ok(Seen { version, task, sign }))
 }
 
-fn good(current: &Current, verified: Verified) -> StepReport {
+/// Adds the event of a loss of power that this step has found.
+fn with_loss(context: &StepContext, current: &Current, sign: Sign, report: StepReport) -> StepReport {
+    match sign {
+        Sign::Lost(lost) if power_loss::found(context).is_none() => {
+            report.event(lost.event(&current.item.what()))
+        }
+        _ => report,
+    }
+}
+
+fn good(current: &Current, verified: Verified, sign: Sign) -> StepReport {
     let what = current.item.what();
-    if verified.good < GOOD_READS {
-        let detail = format!("{what} is shown as installed; it is read {GOOD_READS} times");
+    if verified.good < GOOD_READS || sign == Sign::Unclear {
+        let detail = match sign {
+            Sign::Unclear => format!(
+                "{what} is installed; the host is off although this run left it on, and is read for two minutes"
+            ),
+            _ => format!("{what} is shown as installed; it is read {GOOD_READS} times"),
+        };
         let mut wait = wait_for_bmc(&waits::VERSION, SHOWN_WITHIN * 2, detail);
         wait.poll = Some(READ_INTERVAL);
         return StepReport::wait(wait).with_output(json!(verified));
@@ -179,6 +209,7 @@ fn not_yet(
     watched: Option<&Watched>,
     verified: Verified,
     (task, restarted): (Task, Option<Time>),
+    sign: Sign,
 ) -> StepReport {
     let now = context.now();
     let ended = [names::FW_WATCH, names::FW_HOST_ON, names::FW_SHUT_DOWN]
@@ -190,7 +221,8 @@ fn not_yet(
     let since = now.since(ended.unwrap_or(context.record.started_at));
     let installed = verified.version.clone().unwrap_or_else(|| "no version".to_owned());
     let what = current.item.what();
-    let shown_within = if restarted.is_some() { SHOWN_AFTER_RESTART } else { SHOWN_WITHIN };
+    let boots = restarted.is_some() && !matches!(sign, Sign::Lost(_));
+    let shown_within = if boots { SHOWN_AFTER_RESTART } else { SHOWN_WITHIN };
     let limit = watched.map_or(SHOWN_WITHIN, |watched| Duration::from_secs(watched.limit_s));
     // An update that begins with the restart of the host has its own time.
     let began = restarted.or(watched.map(|watched| watched.accepted_at));
@@ -219,14 +251,19 @@ fn not_yet(
         return StepReport::fail(failure(names::class::UPDATE_STUCK, STEP, summary, next))
             .with_output(json!(verified));
     }
+    if let Sign::Lost(lost) = sign {
+        let said = "shows no update since";
+        return StepReport::fail(lost.failure(STEP, current, said, &installed)).with_output(json!(verified));
+    }
     let said = match watched.map(|watched| watched.word) {
         Some(Word::Done) => "says that the update succeeded",
         Some(Word::HostRestart) => "asked for a restart of the host, which took place",
         Some(Word::Gone) => "lost the task of the update",
-        Some(Word::None) | None => "shows no end of the update",
+        Some(Word::PowerLost | Word::None) | None => "shows no end of the update",
     };
+    let away = watched.map(|watched| watched.absence(current, now)).unwrap_or_default();
     let summary = format!(
-        "{what} is not installed: the BMC {said}, and {} minutes later its inventory shows {installed}",
+        "{what} is not installed: the BMC {said}{away}, and {} minutes later its inventory shows {installed}",
         since.as_secs() / 60
     );
     let next = "restart the BMC (`shoal server reset-bmc SERIAL`), read the inventory (`shoal server inventory SERIAL --refresh`); \

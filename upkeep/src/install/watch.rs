@@ -9,6 +9,7 @@
 //!   done                     done, word Done                        firmware.verify reads the version
 //!   failed                   the new version? done : failure `update_failed`
 //!   gone                     the new version? done : wait for update_timeout, then done, word Gone
+//!   failed or gone, and the server lost power                       done, word PowerLost: see `power_loss`
 //!   away, other certificate, login refused                          see `absent`
 //! ```
 
@@ -23,9 +24,11 @@ use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current, sibling};
+use super::power_loss::{HostPower, Sign};
 use super::sending::Upload;
 use bmc::{failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
+use firmware::Component;
 use model::mutant::{self, Mutant};
 use model::{NewEvent, StepName, Time};
 
@@ -56,6 +59,8 @@ pub(super) enum Word {
     HostRestart,
     /// The task vanished.
     Gone,
+    /// The server lost power, and its BMC shows no update.
+    PowerLost,
 }
 
 /// The output of the step.
@@ -86,6 +91,8 @@ pub(super) struct Watched {
     /// The restart of the BMC that the update needs.
     bmc_restart: BmcRestart,
     absent: Absent,
+    #[serde(default)]
+    power: HostPower,
 }
 
 /// A restart of the BMC that an update needs.
@@ -126,6 +133,7 @@ impl Watched {
             starts: 0,
             bmc_restart: BmcRestart::default(),
             absent: Absent::default(),
+            power: HostPower::default(),
         })
     }
 
@@ -148,6 +156,14 @@ impl Watched {
     /// Whether the update has taken longer than an update may take.
     pub(super) fn is_overdue(&self, now: Time) -> bool {
         now.since(self.accepted_at) >= Duration::from_secs(self.limit_s)
+    }
+
+    /// How long the BMC was away, to follow what its task says. Empty for its own firmware: it restarts for that.
+    pub(super) fn absence(&self, current: &Current, now: Time) -> String {
+        let away = self.absent.away(now).filter(|_| current.item.component != Component::Bmc);
+        away.map_or_else(String::new, |away| {
+            format!(" (the BMC was away for {} min meanwhile)", away.time().as_secs().div_ceil(60))
+        })
     }
 
     /// How far the update is, for operators.
@@ -207,7 +223,7 @@ async fn look(
     if let Some(absence) = Absence::of_state(&poll.state) {
         return Ok(Err(absence));
     }
-    watched.absent.over();
+    watched.absent.over(context.now());
     if watched.may_be_of_before(&poll.state, context.now()) {
         return Ok(Ok(go_on(context, current, watched, &poll)));
     }
@@ -248,7 +264,7 @@ async fn look(
         UpdateState::Failed
         | UpdateState::Gone
         | UpdateState::NeedsBmcRestart
-        | UpdateState::NeedsHostRestart => ended(context, current, bmc, watched, &poll).await,
+        | UpdateState::NeedsHostRestart => ended(context, current, (bmc, found), watched, &poll).await,
         UpdateState::Running { percent } => {
             watched.percent = *percent;
             Ok(Ok(go_on(context, current, watched, &poll)))
@@ -292,7 +308,7 @@ fn stuck_after(
     report: StepReport,
 ) -> StepReport {
     let waits = matches!(report.outcome, engine::StepOutcome::Wait(_));
-    if !waits || !watched.is_overdue(context.now()) {
+    if !waits || !watched.is_overdue(context.now()) || watched.power.is_unclear() {
         return report;
     }
     let said = watched.messages.first().map_or(String::new(), |message| format!("; it says: {message}"));
@@ -307,7 +323,7 @@ fn stuck_after(
 async fn ended(
     context: &StepContext,
     current: &Current,
-    bmc: &Bmc,
+    (bmc, found): (&Bmc, &Identified),
     watched: &mut Watched,
     poll: &UpdatePoll,
 ) -> Seen {
@@ -326,6 +342,29 @@ async fn ended(
             .event(NewEvent::info("firmware.flashed", message))));
     }
     let installed = shown.map_or_else(|| "no shown version".to_owned(), |version| version.to_string());
+    if matches!(poll.state, UpdateState::Failed | UpdateState::Gone) {
+        let part = (context.record.key.as_str(), &watched.absent);
+        let sign = match watched.power.look(context, (bmc, found), part).await {
+            Ok(sign) => sign,
+            Err(error) => return absent_or_error(error),
+        };
+        match sign {
+            Sign::None => {}
+            Sign::Unclear => {
+                let detail = format!(
+                    "the BMC was away in the middle of the update to {what} and shows no end of it; the host is off although this run \
+                     left it on, and is read for two minutes"
+                );
+                let mut wait = wait_for_bmc(&waits::FLASHING, Duration::from_secs(watched.limit_s), detail);
+                wait.poll = Some(interval(Duration::ZERO));
+                return Ok(Ok(StepReport::wait(wait).with_output(json!(watched))));
+            }
+            Sign::Lost(lost) => {
+                watched.word = Word::PowerLost;
+                return Ok(Ok(StepReport::done().with_output(json!(watched)).event(lost.event(&what))));
+            }
+        }
+    }
     if poll.state == UpdateState::Failed {
         let said = watched.messages.join("; ");
         let said = if said.is_empty() { "without a message".to_owned() } else { format!("it says: {said}") };
@@ -349,7 +388,8 @@ async fn ended(
         }
         _ => "still asks for a restart of the BMC, which was restarted",
     };
-    let message = format!("the task of the update to {what} {end}; {installed} is installed");
+    let away = watched.absence(current, context.now());
+    let message = format!("the task of the update to {what} {end}{away}; {installed} is installed");
     Ok(Ok(StepReport::done()
         .with_output(json!(watched))
         .event(NewEvent::warn("firmware.task-gone", message))))

@@ -47,9 +47,7 @@ impl Step for UpkeepStep {
         let bmc = &self.services.bmc;
         match self.name {
             name if is_identify(name) || name == names::READ => bmc.reading_policy(),
-            name if is_release(name) => {
-                StepPolicy { interruptible: false, runs_past_deadline: true, ..StepPolicy::default() }
-            }
+            name if is_release(name) => StepPolicy::last(),
             // A BMC that restarts takes twenty minutes at most, and its step observes once in two seconds.
             name if name == names::RESET || name == names::BACK => {
                 StepPolicy { budget: bmc_reset::BUDGET, ..bmc.changing_policy() }

@@ -1,4 +1,4 @@
-//! Installations of firmware on BMCs of every vendor that takes uploads: by workers that die, and how many requests they cost.
+//! Installations of firmware on BMCs of every vendor, by upload and from a URL: how many requests they cost, and workers that die.
 
 #![allow(clippy::print_stdout, reason = "the numbers of requests are for the reader of the run")]
 
@@ -14,10 +14,12 @@ use sha2::{Digest, Sha256};
 
 use bmc::test_support::PASSWORD;
 use firmware::{Component, Entry, FirmwareFile, ServerFirmware, Sha256Digest};
-use model::{Outcome, RunId};
+use model::{Outcome, RunId, Server};
 use upkeep::{ConditionKind, UpkeepAction};
 
-use crate::kit::{Bench, Files, Reported, SERIAL};
+use crate::counted::Reported;
+use crate::images::Files;
+use crate::kit::{Bench, SERIAL};
 
 /// The version of every image.
 pub(crate) const NEW: &str = "99.1";
@@ -84,16 +86,40 @@ fn order_of<'a>(
     (Files(files), UpkeepAction::Firmware(install))
 }
 
-/// The vendors to whose BMCs images are uploaded.
-fn uploads() -> impl Iterator<Item = (&'static str, SimBmcConfig)> {
+/// The simulated vendors whose BMC does this.
+fn vendors(does: impl Fn(&SimBmcConfig) -> bool) -> Vec<(&'static str, SimBmcConfig)> {
     let all = VENDORS.iter().map(|known| (known.name, vendor(known.name)));
-    all.filter(|(_, config)| config.update.multipart.is_some() || config.update.push.is_some())
+    all.filter(|(_, config)| does(config)).collect()
+}
+
+/// The requests of one run for each of its components, beside the polls, where they are too many. `""` is what the run itself needs.
+fn too_many(name: &str, calls: &[Reported]) -> Vec<String> {
+    let sum = |of: &dyn Fn(&Reported) -> bool| -> u64 {
+        calls.iter().filter(|call| of(call)).map(|call| call.requests).sum()
+    };
+    let keys: BTreeSet<&str> = calls.iter().map(|call| call.key.as_str()).collect();
+    let each: Vec<(&str, u64)> =
+        keys.into_iter().map(|key| (key, sum(&|call| call.key == key && !is_poll(call)))).collect();
+    println!("{name}: {each:?}, polls {}", sum(&is_poll));
+    let most = |key: &str| if key.is_empty() { MOST_OF_RUN } else { MOST };
+    let wrong = each.into_iter().filter(|(key, requests)| *requests > most(key));
+    wrong
+        .map(|(key, requests)| {
+            let calls: Vec<String> = calls
+                .iter()
+                .filter(|call| call.key == key && call.requests > 0)
+                .map(|call| format!("{} {}", call.step, call.requests))
+                .collect();
+            format!("{name} {key}: {requests}: {calls:?}")
+        })
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_component_of_any_vendor_costs_at_most_thirty_requests_beside_the_polls() {
     let mut wrong = Vec::new();
-    for (name, config) in uploads() {
+    for (name, config) in vendors(|config| config.update.multipart.is_some() || config.update.push.is_some())
+    {
         let components = components(&config);
         let (files, action) = order(&config, &components);
         let bench = Bench::with_files(config, files).await;
@@ -102,27 +128,35 @@ async fn a_component_of_any_vendor_costs_at_most_thirty_requests_beside_the_poll
         assert_eq!(run.outcome, Some(Outcome::Succeeded), "{name}: {}", bench.stored(id).await);
         let images = bench.sim_bmc.snapshot().images;
         assert_eq!(images, components.len() as u64, "{name}: every image arrived once");
-        let calls = bench.calls.lock().unwrap().clone();
-        let sum = |of: &dyn Fn(&Reported) -> bool| -> u64 {
-            calls.iter().filter(|call| of(call)).map(|call| call.requests).sum()
-        };
-        let keys: BTreeSet<&str> = calls.iter().map(|call| call.key.as_str()).collect();
-        let each: Vec<(&str, u64)> =
-            keys.into_iter().map(|key| (key, sum(&|call| call.key == key && !is_poll(call)))).collect();
-        println!("{name}: {each:?}, polls {}", sum(&is_poll));
-        for (key, requests) in each {
-            let most = if key.is_empty() { MOST_OF_RUN } else { MOST };
-            if requests > most {
-                let calls: Vec<String> = calls
-                    .iter()
-                    .filter(|call| call.key == key && call.requests > 0)
-                    .map(|call| format!("{} {}", call.step, call.requests))
-                    .collect();
-                wrong.push(format!("{name} {key}: {requests}: {calls:?}"));
-            }
-        }
+        wrong.extend(too_many(name, &bench.calls.all()));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// BMCs that take uploads too read the image here: an operator may order it so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_whose_image_the_bmc_reads_costs_at_most_thirty_requests_beside_the_polls() {
+    let (mut wrong, mut only_readers) = (Vec::new(), 0);
+    for (name, config) in vendors(|config| config.update.simple.is_some()) {
+        only_readers += u32::from(config.update.multipart.is_none() && config.update.push.is_none());
+        let components = components(&config);
+        let (files, action) = order(&config, &components);
+        let simple = config.update.simple.as_ref().unwrap();
+        let scheme = if simple.protocols.iter().any(|known| known == "HTTP") { "http" } else { "https" };
+        let bench = Bench::with_files(config, files).await;
+        let quirks = json!({ "update_ways": ["simple"] }).as_object().cloned();
+        let media_base_url = Some(format!("{scheme}://192.0.2.1"));
+        bench.change(|server| Server { quirks, media_base_url, ..server }).await;
+        let run = bench.run_here(action).await;
+        let stored = bench.stored(run.id).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{name}: {stored}");
+        assert_eq!(stored.matches("was read by the BMC").count(), components.len(), "{name}: {stored}");
+        let images = bench.sim_bmc.snapshot().images;
+        assert_eq!(images, components.len() as u64, "{name}: every image arrived once");
+        wrong.extend(too_many(name, &bench.calls.all()));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(only_readers, 3, "BMCs that take no upload at all");
 }
 
 /// A file for a device of another maker than the server.

@@ -4,15 +4,13 @@
 //!   Worker, its own connections to the BMC --Backend--> JSON --> RemoteQueues of the controller's engine --> store
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lab_bmc::{
-    MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig, SimBmcServer,
-};
+use lab_bmc::{MediaReader, NullHost, SimBmc, SimBmcConfig, SimBmcServer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -25,28 +23,19 @@ use engine::{
     ReportMessage, StepCall, StepReport, Worker, WorkflowRegistry,
 };
 use model::{
-    Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord, Time,
-    UnfinishedRuns,
+    Clock, Effect, ManualClock, NewEvent, Phase, Run, RunId, Serial, Server, StepRecord, Time,
+    UnfinishedRuns, Verb, Wait,
 };
 use store::{Created, Creation, Store};
-use upkeep::{
-    FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrls, IssuedUrl, Upkeep, UpkeepAction,
-    UpkeepOrder, UpkeepServices, UrlOrder,
-};
+use upkeep::{FirmwareStore, HardwareLookup, ImageUrls, Upkeep, UpkeepAction, UpkeepOrder, UpkeepServices};
+
+use crate::counted::Calls;
+use crate::images::{Files, MediaServer, NoUrls};
 
 pub(crate) const SERIAL: &str = "XF-1";
 const FAR: &str = "far";
 pub(crate) const LEASE: Duration = Duration::from_secs(200);
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
-
-struct NoMedia;
-
-#[async_trait]
-impl MediaReader for NoMedia {
-    async fn fetch(&self, _: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
-        Ok(MediaResponse { status: 404, ..MediaResponse::default() })
-    }
-}
 
 struct NoHardware;
 
@@ -54,28 +43,6 @@ struct NoHardware;
 impl HardwareLookup for NoHardware {
     async fn hardware(&self, _: &Serial) -> Result<Option<serde_json::Value>, Unavailable> {
         Ok(None)
-    }
-}
-
-/// Firmware files in memory, by digest.
-#[derive(Default)]
-pub(crate) struct Files(pub(crate) BTreeMap<String, (firmware::FirmwareFile, Arc<[u8]>)>);
-
-#[async_trait]
-impl FirmwareStore for Files {
-    async fn hold(&self, _: RunId, _: &[firmware::Entry]) -> Result<(), FirmwareFileError> {
-        Ok(())
-    }
-
-    async fn open(&self, file: &firmware::Entry) -> Result<firmware::VerifiedFirmware, FirmwareFileError> {
-        let gone = || FirmwareFileError::Unusable("there is no file".to_owned());
-        let (file, image) = self.0.get(&file.digest).ok_or_else(gone)?;
-        let checked = firmware::VerifiedFirmware::check_bytes(Arc::clone(image), file.clone());
-        checked.map_err(|why| FirmwareFileError::Unusable(why.to_string()))
-    }
-
-    async fn release(&self, _: RunId) -> Result<(), FirmwareFileError> {
-        Ok(())
     }
 }
 
@@ -89,44 +56,11 @@ impl ServerLookup for Records {
     }
 }
 
-struct NoUrls;
-
-#[async_trait]
-impl ImageUrls for NoUrls {
-    fn issue(&self, _: &UrlOrder<'_>) -> Result<IssuedUrl, String> {
-        Err("nothing is served".to_owned())
-    }
-
-    async fn reads(&self, _: &str) -> Result<ImageReads, bmc::Unavailable> {
-        Ok(ImageReads::default())
-    }
-
-    fn ended(&self, _: RunId) {}
-}
-
 /// The link of a worker.
 struct Link {
     queues: RemoteQueues,
     /// Whether the worker receives what the controller says about its lease.
     truthful: bool,
-    sim_bmc: SimBmc,
-    calls: Arc<Mutex<Vec<Reported>>>,
-}
-
-/// A call of a step that has reported.
-#[derive(Clone, Debug)]
-pub(crate) struct Reported {
-    at: Position,
-    pub(crate) step: String,
-    /// The component of the step; empty for a step of the whole run.
-    pub(crate) key: String,
-    waits: bool,
-    /// Whether the call before it at this place of the plan waited, so that this one looked again.
-    pub(crate) is_poll: bool,
-    /// How many requests the BMC had received at its end.
-    seen: u64,
-    /// How many requests the call sent.
-    pub(crate) requests: u64,
 }
 
 /// What arrives at the other side.
@@ -161,15 +95,6 @@ impl Backend for Link {
         _: StepRecord,
         report: StepReport,
     ) -> Result<NextCall, BackendError> {
-        let seen = self.sim_bmc.snapshot().requests;
-        let waits = matches!(report.outcome, engine::StepOutcome::Wait(_));
-        {
-            let mut calls = self.calls.lock().unwrap();
-            let requests = seen - calls.last().map_or(0, |last| last.seen);
-            let is_poll = calls.last().is_some_and(|last| last.at == call.record.at && last.waits);
-            let (at, step, key) = (call.record.at, call.record.name.to_string(), call.record.key.clone());
-            calls.push(Reported { at, step, key, waits, is_poll, seen, requests });
-        }
         let message = sent(&ReportMessage::of(call, &report));
         Ok(match self.queues.report(&sent(&CallKey::of(call)), message).await.map_err(failed)? {
             RemoteNext::Call(message) => NextCall::Call(Box::new(sent(&*message).call())),
@@ -212,22 +137,30 @@ pub(crate) struct Bench {
     engine: Engine,
     pub(crate) sim_bmc: SimBmc,
     /// The calls of its workers.
-    pub(crate) calls: Arc<Mutex<Vec<Reported>>>,
+    pub(crate) calls: Calls,
     firmware: Arc<Files>,
     server: Server,
     _bmc: SimBmcServer,
 }
 
-fn services(server: &Server, store: &Store, firmware: &Arc<Files>) -> WorkflowRegistry {
+/// The workflows of one program: its own connections, and the URLs that it gives out.
+fn workflows(
+    server: &Server,
+    store: &Store,
+    firmware: &Arc<Files>,
+    urls: Arc<dyn ImageUrls>,
+    calls: &Calls,
+) -> WorkflowRegistry {
     let bmc = test_support::services(server.clone(), SharedSessions::default());
     let services = Arc::new(UpkeepServices {
         bmc: Arc::new(BmcServices { servers: Box::new(Records(store.clone())), ..bmc }),
         hardware: Box::new(NoHardware),
         firmware: Arc::clone(firmware) as Arc<dyn FirmwareStore>,
-        urls: Arc::new(NoUrls),
+        urls,
         power_ons: Some(4),
     });
-    Upkeep::workflows(&services).into_iter().fold(WorkflowRegistry::default(), WorkflowRegistry::with)
+    let all = Upkeep::workflows(&services).into_iter().map(|workflow| calls.count(workflow));
+    all.fold(WorkflowRegistry::default(), WorkflowRegistry::with)
 }
 
 impl Bench {
@@ -247,7 +180,9 @@ impl Bench {
         let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
         let store = Store::open(&folder.path().join("provisioner.db"), clock.now()).unwrap();
         config.starts_on = true;
-        let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Arc::new(NoMedia));
+        let media = Arc::new(MediaServer::new(Arc::clone(&clock)));
+        let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Arc::clone(&media) as Arc<dyn MediaReader>);
+        let calls = Calls::of(sim_bmc.clone());
         let bmc = sim_bmc.serve_on_loopback().await.unwrap();
         let server = test_support::server(SERIAL.parse().unwrap(), bmc.url(), clock.now()).unwrap();
         store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
@@ -259,8 +194,8 @@ impl Bench {
             grace: GRACE,
         };
         let its_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let engine = Engine::new(store.clone(), services(&server, &store, &firmware), its_clock, config);
-        let calls = Arc::default();
+        let its_workflows = workflows(&server, &store, &firmware, media, &calls);
+        let engine = Engine::new(store.clone(), its_workflows, its_clock, config);
         Self { _folder: folder, clock, store, engine, sim_bmc, calls, firmware, server, _bmc: bmc }
     }
 
@@ -283,22 +218,39 @@ impl Bench {
     pub(crate) fn worker_with(&self, name: &str, clock: &Arc<ManualClock>, truthful: bool) -> Elsewhere {
         let queues = BTreeSet::from([FAR.to_owned()]);
         let queues = self.engine.remote_queues(name, &queues).unwrap();
-        let (sim_bmc, calls) = (self.sim_bmc.clone(), Arc::clone(&self.calls));
-        let link = Arc::new(Link { queues, truthful, sim_bmc, calls });
+        let link = Arc::new(Link { queues, truthful });
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
         let backend = Arc::clone(&link) as Arc<dyn Backend>;
-        let workflows = services(&self.server, &self.store, &self.firmware);
+        let workflows = workflows(&self.server, &self.store, &self.firmware, Arc::new(NoUrls), &self.calls);
         let worker = Worker::new(backend, workflows, Arc::clone(&clock), LEASE);
         Elsewhere { link, worker, clock }
     }
 
     /// Orders an action whose steps are all of the queue of the worker.
     pub(crate) async fn order(&self, action: UpkeepAction) -> RunId {
+        self.order_for(FAR, action).await
+    }
+
+    /// Orders an action that the controller itself carries out, and works to the end of the run.
+    pub(crate) async fn run_here(&self, action: UpkeepAction) -> Run {
+        let id = self.order_for(bmc::QUEUE, action).await;
+        for _ in 0..5000 {
+            self.engine.run_until_idle().await.unwrap();
+            let run = self.run(id).await;
+            if run.phase == Phase::Ended {
+                return run;
+            }
+            self.pass_to(&run);
+        }
+        panic!("no end: {}", self.stored(id).await);
+    }
+
+    async fn order_for(&self, queue: &str, action: UpkeepAction) -> RunId {
         let id = RunId::new();
         let order = UpkeepOrder::new(SERIAL.parse().unwrap(), action);
         let mut run = order.run(id, "operator", self.clock.now());
         for step in run.plan.forward.iter_mut().chain(&mut run.plan.finish) {
-            FAR.clone_into(&mut step.queue);
+            queue.clone_into(&mut step.queue);
         }
         assert!(matches!(self.engine.create(Creation { run }).await.unwrap(), Created::New(_)));
         id
@@ -360,11 +312,36 @@ impl Bench {
         self.run_until(worker, id, |run| run.phase == Phase::Ended).await
     }
 
+    /// Advances the clock until the run is due.
+    fn pass_to(&self, run: &Run) {
+        let due = run.next_run_at.unwrap();
+        self.clock.advance(due.since(self.clock.now()) + Duration::from_millis(1));
+    }
+
     /// Works until the run waits for this reason.
     pub(crate) async fn run_to_wait(&self, worker: &Elsewhere, id: RunId, reason: &str) {
-        let waits = |run: &Run| run.wait.as_ref().is_some_and(|wait| wait.reason == reason);
+        self.run_to(worker, id, reason, |wait| wait.reason == reason).await;
+    }
+
+    /// Works until the run waits with these words.
+    pub(crate) async fn run_to_words(&self, worker: &Elsewhere, id: RunId, words: &str) {
+        self.run_to(worker, id, words, |wait| wait.detail.contains(words)).await;
+    }
+
+    async fn run_to(&self, worker: &Elsewhere, id: RunId, what: &str, is_it: impl Fn(&Wait) -> bool) {
+        let waits = |run: &Run| run.wait.as_ref().is_some_and(&is_it);
         self.run_until(worker, id, |run| waits(run) || run.phase == Phase::Ended).await;
-        assert!(waits(&self.run(id).await), "no wait {reason}: {}", self.stored(id).await);
+        assert!(waits(&self.run(id).await), "no wait {what}: {}", self.stored(id).await);
+    }
+
+    /// Works while this holds, and until the run ends at most.
+    pub(crate) async fn run_while(&self, worker: &Elsewhere, id: RunId, holds: impl Fn() -> bool) {
+        self.run_until(worker, id, |run| !holds() || run.phase == Phase::Ended).await;
+    }
+
+    /// Cancels a run as an operator does.
+    pub(crate) async fn cancel(&self, id: RunId) {
+        self.engine.verb(id, Verb::Cancel, "ann", "wrong server").await.unwrap();
     }
 
     async fn run_until(&self, worker: &Elsewhere, id: RunId, is_reached: impl Fn(&Run) -> bool) -> Run {
@@ -379,8 +356,7 @@ impl Bench {
             if is_reached(&run) {
                 return run;
             }
-            let due = run.next_run_at.unwrap();
-            self.clock.advance(due.since(self.clock.now()) + Duration::from_millis(1));
+            self.pass_to(&run);
         }
         panic!("no end: {}", self.stored(id).await);
     }

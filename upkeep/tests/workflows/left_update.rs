@@ -187,10 +187,10 @@ async fn an_update_that_vanished_is_read_three_times_before_power_is_changed() {
     let bench = left_running().await;
     // The restart of the BMC by hand ends its task.
     bench.sim_bmc.reset_bmc();
-    let before = bench.calls.lock().unwrap().len();
+    let before = bench.calls.all().len();
     let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
     assert_eq!(run.outcome, Some(Outcome::Succeeded), "{stored}");
-    let calls = bench.calls.lock().unwrap().clone();
+    let calls = bench.calls.all();
     let looks = calls[before..].iter().filter(|call| call.step == "power.identify").count();
     assert_eq!(looks, 3, "{stored}");
     assert_eq!(recorded(&bench).await, Value::Null, "{stored}");

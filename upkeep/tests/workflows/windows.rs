@@ -9,7 +9,8 @@ use model::{Outcome, Time};
 use upkeep::{ConditionKind, UpkeepAction};
 
 use crate::firmware::{order, vendor};
-use crate::kit::{Bench, Files};
+use crate::images::Files;
+use crate::kit::Bench;
 
 /// Orders an action, lets its window pass while the run waits for a worker, and returns what it failed with.
 async fn waited_too_long(files: Files, action: UpkeepAction) -> (Bench, String) {

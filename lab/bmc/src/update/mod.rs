@@ -6,7 +6,8 @@
 //!                              ├────────────────────────────┴─► Flashing ─┬─► device: new version, done
 //!                              └─► WaitingForHost (at restart) ──► Flashing├─► BIOS: WaitingForHost ─ restart ─► new version
 //!                                                                          └─► BMC: restart, unreachable ─► new version
-//!   faults: Hang (99 % for ever), Lie (done, old version), Fail, Critical, LoseTask, NewCertificate, StayAway
+//!   faults: Hang (99 % for ever), Lie (done, old version), Fail, Critical, LoseTask, NewCertificate, StayAway,
+//!           PowerLoss (at 50 %: BMC and host are without power, no task, the old version or none)
 //! ```
 //!
 //! Invariants: one update runs at a time; a version changes only at the end of an update whose image arrived whole; every

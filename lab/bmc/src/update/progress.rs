@@ -37,10 +37,21 @@ pub struct UpdateRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     pub(crate) id: String,
+    /// Empty for one whose image was cut in the middle of its write.
     pub(crate) version: String,
     pub(crate) component: Component,
     /// A version that is written and does not run yet.
     pub(super) staged: Option<String>,
+}
+
+impl Installed {
+    /// Writes another version and returns the old one. The ids of some BMCs contain the version.
+    fn write(&mut self, version: &str) -> String {
+        if !self.version.is_empty() {
+            self.id = self.id.replace(&self.version, version);
+        }
+        std::mem::replace(&mut self.version, version.to_owned())
+    }
 }
 
 #[derive(Debug)]
@@ -89,6 +100,12 @@ pub(super) struct ShownState {
     pub(super) message: Option<String>,
 }
 
+impl ShownState {
+    fn idle() -> Self {
+        Self { state: "Idle", ..Self::default() }
+    }
+}
+
 /// Installed firmware and the running update.
 #[derive(Debug, Default)]
 pub(crate) struct Updates {
@@ -117,7 +134,12 @@ pub(crate) struct Updates {
 pub(super) enum Next {
     Wait,
     Again,
-    RestartBmc { new_certificate: bool, for_ever: bool },
+    RestartBmc {
+        new_certificate: bool,
+        for_ever: bool,
+    },
+    /// The server loses mains power for this long.
+    LosePower(Duration),
 }
 
 impl Updates {
@@ -128,7 +150,7 @@ impl Updates {
             component: item.component,
             staged: None,
         });
-        let shown = ShownState { state: "Idle", ..ShownState::default() };
+        let shown = ShownState::idle();
         Self { items: items.collect(), shown, push_options: json!({}), ..Self::default() }
     }
 
@@ -166,8 +188,7 @@ impl Updates {
 
     pub(super) fn apply(&mut self, job: &Job) {
         let item = &mut self.items[job.item];
-        item.id = item.id.replace(&item.version, &job.version);
-        item.version.clone_from(&job.version);
+        item.write(&job.version);
         item.staged = None;
         if let Some(record) = job.record.checked_sub(self.dropped).and_then(|at| self.log.get_mut(at)) {
             record.applied = true;
@@ -274,6 +295,17 @@ impl Updates {
         (from, until): (Duration, Duration),
         now: Duration,
     ) -> Next {
+        if let Some(FlashFault::PowerLoss { away, keeps_version }) = &job.fault
+            && now >= half(from, until)
+        {
+            let item = &mut self.items[job.item];
+            item.staged = None;
+            if !keeps_version {
+                item.version.clear();
+            }
+            self.shown = ShownState::idle();
+            return Next::LosePower(*away);
+        }
         let whole = (until - from).as_millis().max(1);
         let percent = (now.saturating_sub(from).as_millis() * 100 / whole).min(99);
         if now < until || job.fault == Some(FlashFault::Hang) {
@@ -343,6 +375,9 @@ impl Updates {
         let job = self.job.as_ref()?;
         match job.stage {
             Stage::Checking { until } | Stage::Booting { until, .. } => Some(until),
+            Stage::Flashing { from, until } if matches!(job.fault, Some(FlashFault::PowerLoss { .. })) => {
+                Some(half(from, until))
+            }
             Stage::Flashing { until, .. } if job.fault != Some(FlashFault::Hang) => Some(until),
             _ => None,
         }
@@ -358,7 +393,7 @@ impl Updates {
             |job: &Job| matches!(job.stage, Stage::WaitingForHost { .. } | Stage::Booting { .. });
         if self.job.as_ref().is_some_and(|job| !waits_for_host(job)) {
             self.job = None;
-            self.shown = ShownState { state: "Idle", ..ShownState::default() };
+            self.shown = ShownState::idle();
         }
         self.stored = None;
     }
@@ -394,9 +429,13 @@ impl Updates {
     /// Writes another version of a component by hand, past the update service. Returns the old version.
     pub(super) fn replace(&mut self, component: Component, version: &str) -> Option<String> {
         let item = self.items.iter_mut().find(|item| item.component == component)?;
-        item.id = item.id.replace(&item.version, version);
-        Some(std::mem::replace(&mut item.version, version.to_owned()))
+        Some(item.write(version))
     }
+}
+
+/// When half of an image is written.
+fn half(from: Duration, until: Duration) -> Duration {
+    from + until.saturating_sub(from) / 2
 }
 
 /// The view of a task: the values that its resource shows.

@@ -83,6 +83,7 @@ impl SimBmc {
                 Next::RestartBmc { new_certificate, for_ever } => {
                     self.restart_after_update(new_certificate, for_ever);
                 }
+                Next::LosePower(away) => self.lose_power(away),
             }
         }
     }

@@ -133,7 +133,7 @@ impl View<'_> {
             "@odata.type": "#SoftwareInventory.v1_10_0.SoftwareInventory",
             "Id": updates.items[at].id,
             "Name": item.name,
-            "Version": updates.items[at].version,
+            "Version": Some(&updates.items[at].version).filter(|version| !version.is_empty()),
             "Updateable": item.updateable,
         });
         let related = match item.component {

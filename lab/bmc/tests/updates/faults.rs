@@ -99,6 +99,48 @@ async fn a_bmc_that_does_not_come_back_stays_away() {
 }
 
 #[tokio::test]
+async fn a_flash_that_loses_power_in_the_middle_leaves_no_task_and_a_host_that_is_off() {
+    for vendor in ["generic", "dell-idrac9-6", "hpe-ilo6"] {
+        for keeps_version in [true, false] {
+            let loss = FlashFault::PowerLoss { away: LONG, keeps_version };
+            let bench = Bench::new(vendor, Wanted::new("bios", "99.1")).await;
+            let found = bench.discover().await.unwrap();
+            bench.bmc.reset(&found.system, redfish::ResetType::On).await.unwrap();
+            bench.sim.wait_for(|now| now.power == lab_bmc::Power::On).await;
+            let before = bench.sim.versions_of(lab_bmc::Component::Bios);
+            bench.sim.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(loss)));
+            let prepared = bench.prepare().await.unwrap();
+            let handle = bench.start(&prepared).await.unwrap().handle().clone();
+            bench.sim.skip_flash_time(LONG);
+            if bench.sim.snapshot().power == lab_bmc::Power::On {
+                // This BMC writes the image when the host restarts.
+                bench.sim.warm_reset();
+                bench.sim.skip_flash_time(LONG);
+                bench.sim.skip_flash_time(LONG);
+            }
+            assert_eq!(bench.sim.snapshot().power, lab_bmc::Power::Off, "{vendor}");
+            let state = bench.bmc.poll_update(&handle).await.unwrap().state;
+            assert!(matches!(state, UpdateState::Away { .. }), "{vendor}: {state:?}");
+            bench.bmc.release_idle();
+            bench.sim.set_reachable(true);
+            let state = loop {
+                match bench.bmc.poll_update(&handle).await.unwrap().state {
+                    UpdateState::Away { .. } => tokio::task::yield_now().await,
+                    state => break state,
+                }
+            };
+            assert_eq!(state, UpdateState::Gone, "{vendor}");
+            let power = bench.bmc.power_state(&found.system).await.unwrap();
+            assert_eq!(power, redfish::PowerState::Off, "{vendor}");
+            let after = bench.sim.versions_of(lab_bmc::Component::Bios);
+            assert_eq!(after == before, keeps_version, "{vendor}: {after:?}");
+            assert!(!bench.is_installed().await.unwrap(), "{vendor}");
+            assert!(!bench.sim.updates()[0].applied, "{vendor}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_login_that_is_refused_after_the_restart_is_a_state_and_stops_after_two() {
     let (mut bench, handle) = started("generic", "bmc", FlashFault::Lie).await;
     bench.sim.reset_bmc();

@@ -134,7 +134,9 @@ impl InvariantChecker {
         match store.peek_server(serial) {
             Some((run, _, _, Some(holder))) if holder == sender => {
                 if starts_host(request) {
-                    self.observed().starters.insert(serial.clone(), run);
+                    let mut observed = self.observed();
+                    observed.starters.insert(serial.clone(), run);
+                    observed.stoppers.remove(serial);
                 } else if action(&request.path) == "ComputerSystem.Reset" {
                     self.observed().stoppers.insert(serial.clone(), run);
                 }

@@ -5,7 +5,8 @@
 //!        │ acknowledged ─► watched until its end (`watched`) ─► sometimes another version is written by hand: drift
 //!        ├── some are cancelled, also while the BMC flashes
 //!        └── restart forbidden ─► the operator restarts the host later
-//!   faults: updates that lie, hang, fail, lose their task or keep their BMC away; BMCs that restart; requests without a response
+//!   faults: updates that lie, hang, fail, lose their task or keep their BMC away; servers that lose power at half of an image; BMCs that
+//!   restart; requests without a response
 //! ```
 
 use std::sync::Arc;
@@ -100,6 +101,7 @@ pub(super) async fn inject_faults(world: Arc<World>) {
             continue;
         }
         let message = || "the image is not signed".to_owned();
+        let away_for = rng.seconds(60, 1200);
         let effects = [
             FaultEffect::Flash(FlashFault::Lie),
             FaultEffect::Flash(FlashFault::Lie),
@@ -109,6 +111,8 @@ pub(super) async fn inject_faults(world: Arc<World>) {
             FaultEffect::Flash(FlashFault::Fail { message: message() }),
             FaultEffect::Flash(FlashFault::Critical { message: message() }),
             FaultEffect::Flash(FlashFault::StayAway),
+            FaultEffect::Flash(FlashFault::PowerLoss { away: away_for, keeps_version: rng.below(2) == 0 }),
+            FaultEffect::Flash(FlashFault::PowerLoss { away: away_for, keeps_version: true }),
             FaultEffect::ApplyButDrop,
             FaultEffect::ApplyButTimeout,
             FaultEffect::ApplyButTimeout,

@@ -5,7 +5,7 @@
 //!
 //!   installation   succeeded ─► every planned version is installed        one accepted image for each component
 //!                  the power of the host is as it was, unless an update did not end        no file is held
-//!   settings       succeeded ─► every wanted value is in force           one accepted write each of attributes and boot order
+//!   settings       succeeded ─► every wanted value is in force           nothing written that waits or is in force
 //!                  the power of the host is as it was
 //!   rescue         succeeded ─► off or on, as its recipe says             (its grants: an invariant of the rows)
 //! ```

@@ -68,6 +68,17 @@ recorded_seeds! {
     seed_175_the_world_waits_for_a_retry_long_after_its_job: 175,
 }
 
+#[test]
+fn the_pending_cleanup_of_a_job_is_recorded_although_the_controller_stood_still_again_and_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(&WorldPlan::of(1888, FaultLevel::Storm), folder.path()).unwrap();
+    assert!(
+        report.violations.is_empty(),
+        "shoal selftest --seed 1888 --faults storm\n{:#?}",
+        report.violations
+    );
+}
+
 /// Runs worlds with a mutant, from this seed on, until one breaks a rule. Returns the seed and the rule.
 fn first_violation(mutant: Mutant, first: u64, seeds: u64) -> Option<(u64, String)> {
     let folder = tempfile::tempdir().unwrap();

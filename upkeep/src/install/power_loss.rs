@@ -1,0 +1,184 @@
+//! A server that lost its power while its BMC worked on an update: what proves it, and what follows.
+//!
+//! ```text
+//!   the BMC was away since the image was sent   ┐
+//!   the host is off, and this run left it on    ├─ for two minutes ─► the server lost power: nothing is flashed any more
+//!   no task of the update runs                  ┘
+//!
+//!   the old version, or none     -> failure `power_lost`; the image is not sent a second time
+//!   the new version              -> verified; a further component is not sent before an operator has looked
+//!   in both cases                -> a host that was on is powered on again
+//! ```
+//!
+//! A vanished task alone says nothing: the BMC may flash. A host that is off alone says nothing: an operator may have switched it off. A
+//! BMC that has just started may show a running host as off, so that it is read for two minutes.
+
+use std::time::Duration;
+
+use redfish::{Bmc, PowerState, RedfishError};
+use serde::{Deserialize, Serialize};
+
+use super::super::absent::{Absent, Away};
+use super::super::identified::Identified;
+use super::super::names;
+use super::component::{Current, record};
+use bmc::failure;
+use bmc::power::PowerRequest;
+use engine::{StepContext, StepError};
+use model::{Failure, NewEvent, StepName, StepPhase, Time};
+
+/// How long the host must be shown as off.
+const OFF_FOR: Duration = Duration::from_secs(120);
+/// A BMC that lost power is away for longer: it starts. One read without a response is no absence of this kind.
+const STARTS_FOR: Duration = Duration::from_secs(30);
+
+/// What the reads of a step have shown; a part of its output.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct HostPower {
+    /// Since when each read has shown the host as off.
+    off_since: Option<Time>,
+    /// The loss of power, once it is certain.
+    lost: Option<PowerLoss>,
+}
+
+/// A loss of power in the middle of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PowerLoss {
+    /// The absence of the BMC.
+    away: Away,
+}
+
+/// What the power of the host says about an update whose BMC was away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// The BMC was not away, or the host has the power state in which this run left it.
+    None,
+    /// The host is off, and not for long enough.
+    Unclear,
+    Lost(PowerLoss),
+}
+
+/// The part of a step's output that can show an absence or a loss of power.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Shown {
+    absent: Absent,
+    power: HostPower,
+}
+
+impl HostPower {
+    /// Reads the power of the host, if the BMC was away since the image of the component was sent. `absent` is what this step has seen.
+    pub(super) async fn look(
+        &mut self,
+        context: &StepContext,
+        (bmc, found): (&Bmc, &Identified),
+        (key, absent): (&str, &Absent),
+    ) -> Result<Sign, RedfishError> {
+        let found_before = || shown_by_steps(context, key).find_map(|shown| shown.power.lost);
+        if let Some(lost) = self.lost.or_else(found_before) {
+            self.lost = Some(lost);
+            return Ok(Sign::Lost(lost));
+        }
+        let now = context.now();
+        let started = |absent: &Absent| absent.away(now).filter(|away| away.time() >= STARTS_FOR);
+        let shown = || shown_by_steps(context, key).find_map(|shown| started(&shown.absent));
+        let Some(away) = started(absent).or_else(shown).filter(|_| left_on(context, found)) else {
+            return Ok(Sign::None);
+        };
+        if bmc.power_state(&found.discovery.system).await? != PowerState::Off {
+            self.off_since = None;
+            return Ok(Sign::None);
+        }
+        let off_since = *self.off_since.get_or_insert(now);
+        if now.since(off_since) < OFF_FOR {
+            return Ok(Sign::Unclear);
+        }
+        self.lost = Some(PowerLoss { away });
+        Ok(Sign::Lost(PowerLoss { away }))
+    }
+
+    /// Whether the last look was [`Sign::Unclear`].
+    pub(super) fn is_unclear(&self) -> bool {
+        self.off_since.is_some() && self.lost.is_none()
+    }
+}
+
+impl PowerLoss {
+    /// The event of the step that has found it.
+    pub(super) fn event(&self, what: &str) -> NewEvent {
+        let minutes = self.minutes();
+        let message = format!(
+            "the server lost power while its BMC worked on {what}: the BMC was away for {minutes} min, and the host is off although \
+             this run left it on"
+        );
+        NewEvent::warn("firmware.power-lost", message)
+    }
+
+    /// The failure of a component that is not installed. `said` is the word of the BMC about its task, `installed` what it shows.
+    pub(super) fn failure(&self, step: &StepName, current: &Current, said: &str, installed: &str) -> Failure {
+        let summary = format!(
+            "{} is not installed: the server lost power while its BMC worked on it. The BMC was away for {} min and {said}, and the host \
+             was off although this run left it on. The BMC shows {installed}; the image is not sent a second time",
+            current.item.what(),
+            self.minutes()
+        );
+        let next = "check the power supplies and the feed of the server; when it runs, read the inventory (`shoal server inventory SERIAL \
+                    --refresh`) and order the installation again. A component without a version, or a host that does not start, needs \
+                    the recovery of its vendor first";
+        failure(names::class::POWER_LOST, step, summary, next)
+    }
+
+    fn minutes(&self) -> u64 {
+        self.away.time().as_secs().div_ceil(60)
+    }
+}
+
+/// The loss of power that an earlier step of the run has found during the update of a component.
+pub(super) fn found(context: &StepContext) -> Option<PowerLoss> {
+    [names::FW_UPLOAD, names::FW_WATCH, names::FW_VERIFY, names::FW_SETTLE]
+        .into_iter()
+        .flat_map(|step| context.snapshot.records_of(step))
+        .filter_map(|record| Shown::deserialize(&record.output).ok())
+        .find_map(|shown| shown.power.lost)
+}
+
+/// Ends the step that would send a further component of a server that has lost power.
+pub(super) fn may_send(step: &StepName, context: &StepContext, what: &str) -> Result<(), StepError> {
+    if found(context).is_none() {
+        return Ok(());
+    }
+    let summary = format!(
+        "{what} is not sent: the server lost power during the update of another component, which has its new version"
+    );
+    let next = "check the power supplies and the feed of the server, then order the installation again: it reads every version and \
+                sends what is missing";
+    Err(StepError::fail(failure(names::class::POWER_LOST, step, summary, next)))
+}
+
+/// What the steps of a component that wait for the BMC have shown, the last one first.
+fn shown_by_steps<'a>(context: &'a StepContext, key: &'a str) -> impl Iterator<Item = Shown> + 'a {
+    [names::FW_VERIFY, names::FW_WATCH, names::FW_UPLOAD]
+        .into_iter()
+        .filter_map(move |step| record(context, step, key))
+        .filter_map(|record| Shown::deserialize(&record.output).ok())
+}
+
+/// Whether the host is on as far as this run knows: it was on, and the last power request of the run has switched it on.
+fn left_on(context: &StepContext, found: &Identified) -> bool {
+    let requests = |steps: &[&'static StepName], needs_done: bool| {
+        let records = steps.iter().flat_map(|step| context.snapshot.records_of(step));
+        let sent = records.filter_map(|record| {
+            let request = PowerRequest::deserialize(&record.output).ok()?;
+            let at = request.sent_at.max(request.graceful_at)?;
+            (record.phase == StepPhase::Done || !needs_done).then_some((at, record.at.index))
+        });
+        sent.max()
+    };
+    let off = requests(&[names::FW_HOST_OFF, names::FW_SHUT_DOWN], false);
+    let on = requests(&[names::FW_POWER_ON, names::FW_HOST_ON], true);
+    match (on, off) {
+        (None, None) => found.was_on(),
+        (on, off) => on > off,
+    }
+}

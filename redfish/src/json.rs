@@ -246,6 +246,8 @@ mod tests {
             ("/a\r\nX: y", None),
             ("relative", None),
             ("file:///etc/passwd", None),
+            ("http:/sernI\u{44f}", None),
+            ("http://b\u{e4}r/redfish/v1/x", None),
             ("", None),
         ] {
             assert_eq!(path_of(link).as_deref(), path, "{link}");

@@ -40,9 +40,9 @@ pub(super) struct Absent {
     since: Option<Time>,
     /// Whether the run was held for a certificate during this absence; the time of a hold does not count.
     held: bool,
-    /// The last absence that is over.
+    /// The longest absence that is over. A BMC that starts can be away once more for a moment.
     #[serde(skip_serializing_if = "Option::is_none")]
-    last: Option<Away>,
+    longest: Option<Away>,
 }
 
 /// An absence of the BMC, from the first read without a response to the first one with a response.
@@ -115,13 +115,14 @@ impl Absent {
     /// The BMC responds again. Returns whether it was away.
     pub(super) fn over(&mut self, now: Time) -> bool {
         let was_away = self.since.is_some() || self.held;
-        *self = Self { last: self.away(now), ..Self::default() };
+        *self = Self { longest: self.away(now), ..Self::default() };
         was_away
     }
 
-    /// The last absence; one that is not over lasts until now.
+    /// The longest absence; one that is not over lasts until now.
     pub(super) fn away(&self, now: Time) -> Option<Away> {
-        self.since.map(|since| Away { since, until: now }).or(self.last)
+        let open = self.since.map(|since| Away { since, until: now });
+        open.into_iter().chain(self.longest).max_by_key(Away::time)
     }
 
     /// The report of a step that met an absent BMC, which may be away for `limit`. `output` makes the output of the step with this
@@ -135,7 +136,7 @@ impl Absent {
     ) -> Result<StepReport, StepError> {
         let now = context.now();
         if let Absence::Certificate(shown) = absence {
-            *self = Self { since: None, held: true, last: self.away(now) };
+            *self = Self { since: None, held: true, longest: self.away(now) };
             let server = services.bmc.server(step, &input(step, context)?.server).await?;
             let hold = certificate::hold(services, context, &server, &shown).await;
             return Ok(hold.with_output(output(self.clone())));

@@ -29,7 +29,7 @@ use hyper::{body::Body, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
     time::timeout,
 };
@@ -47,6 +47,8 @@ use super::{
 const MAX_CONNECTIONS: usize = 32;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How many connections wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// The reason why a simulated BMC cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -274,8 +276,10 @@ impl ListenerTask {
     async fn listen_again(&self) -> Option<TcpListener> {
         let again = async {
             loop {
+                // A port that is bound and not listening refuses connections, and no other socket gets it.
+                let bound = bound(self.address);
                 self.bmc.until_reachable(true).await;
-                match TcpListener::bind(self.address).await {
+                match bound.and_then(|socket| socket.listen(BACKLOG)) {
                     Ok(listener) => return listener,
                     // Another process has the port at this moment.
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -287,6 +291,13 @@ impl ListenerTask {
             listener = again => Some(listener),
         }
     }
+}
+
+fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 impl SimBmc {

@@ -315,6 +315,8 @@ impl SimBmc {
     /// Restarts the BMC, which then refuses connections for this long.
     pub fn restart_bmc(&self, time: Duration) {
         self.reset_bmc();
+        let at = self.elapsed();
+        self.state().manager_reset = at + time;
         self.refuse_for(time);
     }
 
@@ -326,10 +328,15 @@ impl SimBmc {
         let at = self.elapsed();
         self.drive(|state| {
             state.tasks.clear();
-            state.manager_reset = at;
+            state.manager_reset = at + time;
             state.machine.lose_power();
         });
         self.refuse_for(time);
+    }
+
+    /// The host goes off at once, as by its power button; the BMC is not concerned.
+    pub fn switch_host_off(&self) {
+        self.drive(|state| state.machine.lose_power());
     }
 
     fn refuse_for(&self, time: Duration) {

@@ -1,17 +1,19 @@
 //! A server that lost its power while its BMC worked on an update: what proves it, and what follows.
 //!
 //! ```text
-//!   the BMC was away since the image was sent   ┐
-//!   the host is off, and this run left it on    ├─ for two minutes ─► the server lost power: nothing is flashed any more
-//!   no task of the update runs                  ┘
+//!   the component is not the firmware of the BMC, which restarts for it anyway   ┐
+//!   the BMC was away, and its LastResetTime is not the one before the upload     │
+//!   the host is off, and this run left it on                                     ├─ in all reads of two minutes ─► power was lost:
+//!   no task of the update runs, and the service is not busy                      ┘                  nothing is flashed any more
 //!
 //!   the old version, or none     -> failure `power_lost`; the image is not sent a second time
 //!   the new version              -> verified; a further component is not sent before an operator has looked
 //!   in both cases                -> a host that was on is powered on again
 //! ```
 //!
-//! A vanished task alone says nothing: the BMC may flash. A host that is off alone says nothing: an operator may have switched it off. A
-//! BMC that has just started may show a running host as off, so that it is read for two minutes.
+//! Each of these alone says nothing: a BMC may lose its tasks and flash on, an operator may have switched the host off, some updates
+//! switch it off themselves, and a BMC that has just started may show a running host as off. Without the proof, the update has its whole
+//! time, and the power of the host is left as it is. A BMC that does not show `LastResetTime` proves nothing.
 
 use std::time::Duration;
 
@@ -22,22 +24,31 @@ use super::super::absent::{Absent, Away};
 use super::super::identified::Identified;
 use super::super::names;
 use super::component::{Current, record};
+use super::sending::Upload;
 use bmc::failure;
 use bmc::power::PowerRequest;
 use engine::{StepContext, StepError};
+use firmware::Component;
 use model::{Failure, NewEvent, StepName, StepPhase, Time};
 
 /// How long the host must be shown as off.
 const OFF_FOR: Duration = Duration::from_secs(120);
 /// A BMC that lost power is away for longer: it starts. One read without a response is no absence of this kind.
 const STARTS_FOR: Duration = Duration::from_secs(30);
+/// The longest delay between two reads that are one after the other.
+const READ_GAP: Duration = Duration::from_secs(60);
+/// A BMC that computes its `LastResetTime` from its clock shows one that moves by some seconds.
+const CLOCK_ERROR: Duration = Duration::from_secs(60);
 
 /// What the reads of a step have shown; a part of its output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct HostPower {
-    /// Since when each read has shown the host as off.
-    off_since: Option<Time>,
+    /// The first and the last of the reads, one after the other, that have shown the host as off.
+    off: Option<(Time, Time)>,
+    /// Whether the look of this call was [`Sign::Unclear`].
+    #[serde(skip)]
+    unclear: bool,
     /// The loss of power, once it is certain.
     lost: Option<PowerLoss>,
 }
@@ -52,9 +63,9 @@ pub(super) struct PowerLoss {
 /// What the power of the host says about an update whose BMC was away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// The BMC was not away, or the host has the power state in which this run left it.
+    /// Nothing proves a loss of power.
     None,
-    /// The host is off, and not for long enough.
+    /// Everything proves it, and not for long enough.
     Unclear,
     Lost(PowerLoss),
 }
@@ -68,40 +79,68 @@ struct Shown {
 }
 
 impl HostPower {
-    /// Reads the power of the host, if the BMC was away since the image of the component was sent. `absent` is what this step has seen.
+    /// Reads what proves a loss of power, if the BMC was away since the image of the component was sent. `absent` is what this step has
+    /// seen.
     pub(super) async fn look(
         &mut self,
         context: &StepContext,
         (bmc, found): (&Bmc, &Identified),
-        (key, absent): (&str, &Absent),
+        (current, absent): (&Current, &Absent),
     ) -> Result<Sign, RedfishError> {
-        let found_before = || shown_by_steps(context, key).find_map(|shown| shown.power.lost);
+        let key = current.item.key();
+        let found_before = || shown_by_steps(context, &key).find_map(|shown| shown.power.lost);
         if let Some(lost) = self.lost.or_else(found_before) {
             self.lost = Some(lost);
             return Ok(Sign::Lost(lost));
         }
         let now = context.now();
         let started = |absent: &Absent| absent.away(now).filter(|away| away.time() >= STARTS_FOR);
-        let shown = || shown_by_steps(context, key).find_map(|shown| started(&shown.absent));
-        let Some(away) = started(absent).or_else(shown).filter(|_| left_on(context, found)) else {
+        let shown = || shown_by_steps(context, &key).find_map(|shown| started(&shown.absent));
+        let may_be = current.item.component != Component::Bmc && left_on(context, found);
+        let Some(away) = started(absent).or_else(shown).filter(|_| may_be) else {
             return Ok(Sign::None);
         };
-        if bmc.power_state(&found.discovery.system).await? != PowerState::Off {
-            self.off_since = None;
+        let is_proven = bmc.power_state(&found.discovery.system).await? == PowerState::Off
+            && has_restarted(context, bmc, found, &key).await?
+            && bmc.update_capability().await?.busy.is_none();
+        if !is_proven {
+            self.off = None;
             return Ok(Sign::None);
         }
-        let off_since = *self.off_since.get_or_insert(now);
-        if now.since(off_since) < OFF_FOR {
+        let first = match self.off {
+            Some((first, last)) if now.since(last) <= READ_GAP => first,
+            _ => now,
+        };
+        self.off = Some((first, now));
+        if now.since(first) < OFF_FOR {
+            self.unclear = true;
             return Ok(Sign::Unclear);
         }
         self.lost = Some(PowerLoss { away });
         Ok(Sign::Lost(PowerLoss { away }))
     }
 
-    /// Whether the last look was [`Sign::Unclear`].
+    /// Whether the look of this call was [`Sign::Unclear`].
     pub(super) fn is_unclear(&self) -> bool {
-        self.off_since.is_some() && self.lost.is_none()
+        self.unclear
     }
+}
+
+/// Whether the BMC has restarted since the image of the component was sent.
+async fn has_restarted(
+    context: &StepContext,
+    bmc: &Bmc,
+    found: &Identified,
+    key: &str,
+) -> Result<bool, RedfishError> {
+    let upload =
+        record(context, names::FW_UPLOAD, key).and_then(|record| Upload::deserialize(&record.output).ok());
+    let before = upload.and_then(|upload| upload.last_reset).and_then(|text| text.parse::<Time>().ok());
+    let (Some(before), Some(manager)) = (before, &found.discovery.manager) else {
+        return Ok(false);
+    };
+    let shown = bmc.manager_status(manager).await?.last_reset.and_then(|text| text.parse::<Time>().ok());
+    Ok(shown.is_some_and(|shown| shown.since(before) > CLOCK_ERROR))
 }
 
 impl PowerLoss {

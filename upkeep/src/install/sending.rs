@@ -27,6 +27,9 @@ pub(super) struct Upload {
     pub(super) incomplete: bool,
     /// The state that the service showed before, where progress is shown by the service and not by a task.
     pub(super) before: Option<UpdateState>,
+    /// The `LastResetTime` of the BMC before the image was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_reset: Option<String>,
     /// Since when the BMC is looked at, because no clear response came.
     pub(super) looked_since: Option<Time>,
     /// The accepted update.

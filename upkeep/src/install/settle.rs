@@ -237,7 +237,7 @@ async fn look(
             let is_target = current.is_target(shown.as_ref());
             if !is_target && state == UpdateState::Gone {
                 let Settled { power, absent: own, .. } = settled;
-                match power.look(context, (bmc, found), (component, own)).await {
+                match power.look(context, (bmc, found), (&current, own)).await {
                     Ok(Sign::None) => {}
                     Ok(Sign::Unclear) => {
                         let detail = format!(

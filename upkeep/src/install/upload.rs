@@ -77,8 +77,7 @@ async fn send(
     {
         return Ok(StepReport::wait(wait));
     }
-    power_loss::may_send(STEP, context, &current.item.what())?;
-    let (connected, _) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
+    let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
     let bmc = &connected.bmc;
     let failed = |error: RedfishError| from_redfish_change(STEP, &error);
     let shown = component::shown(bmc, &connected.server.serial, &current.item, current.target());
@@ -87,6 +86,7 @@ async fn send(
         let message = format!("{} is installed already; nothing is sent", current.item.what());
         return Ok(StepReport::skipped().event(NewEvent::info("firmware.installed", message)));
     }
+    power_loss::may_send(STEP, context, &current.item.what())?;
     current.order.window().may_send(STEP, context, &current.item.what())?;
     // All bytes are read and hashed before the first one is sent.
     let file = services.firmware.open(&current.entry).await.map_err(|why| unusable(STEP, &why))?;
@@ -109,6 +109,10 @@ async fn send(
     upload.before = match prepared.state_at_service {
         true => Some(bmc.poll_update(&prepared.handle()).await.map_err(failed)?.state),
         false => None,
+    };
+    upload.last_reset = match &found.discovery.manager {
+        Some(manager) => bmc.manager_status(manager).await.map_err(failed)?.last_reset,
+        None => None,
     };
     upload.prepared = Some(prepared.clone());
     upload.looked_since = None;
@@ -268,7 +272,9 @@ async fn look(
             let report = StepReport::fail(failure).with_output(json!(upload));
             Ok(report.event(lost.event(&current.item.what())))
         }
-        Arrived::NotShown | Arrived::Busy if passed >= Duration::from_secs(upload.limit_s) => {
+        Arrived::NotShown | Arrived::Busy
+            if passed >= Duration::from_secs(upload.limit_s) && !upload.power.is_unclear() =>
+        {
             Err(unknown(current, &upload))
         }
         Arrived::NotShown | Arrived::Busy => Ok(look_again(current, upload, passed)),
@@ -347,7 +353,7 @@ async fn arrived(
         return Ok(Ok(Arrived::Busy));
     }
     let Upload { power, absent, .. } = upload;
-    Ok(Ok(match power.look(context, (bmc, found), (&context.record.key, absent)).await? {
+    Ok(Ok(match power.look(context, (bmc, found), (current, absent)).await? {
         Sign::Lost(lost) => Arrived::PowerLost(lost),
         Sign::None | Sign::Unclear => Arrived::NotShown,
     }))

@@ -162,7 +162,7 @@ async fn read(
     let sign = match is_last || (!is_target && task == Task::Over) {
         true => {
             let Verified { power, absent, .. } = verified;
-            power.look(context, (bmc, found), (&context.record.key, absent)).await?
+            power.look(context, (bmc, found), (current, absent)).await?
         }
         false => Sign::None,
     };
@@ -252,8 +252,12 @@ fn not_yet(
             .with_output(json!(verified));
     }
     if let Sign::Lost(lost) = sign {
-        let said = "shows no update since";
-        return StepReport::fail(lost.failure(STEP, current, said, &installed)).with_output(json!(verified));
+        let messages = watched.map(|watched| watched.messages.join("; ")).unwrap_or_default();
+        let said = match messages.trim_end_matches('.') {
+            "" => "shows no update since".to_owned(),
+            messages => format!("shows no update since (its task said: {messages})"),
+        };
+        return StepReport::fail(lost.failure(STEP, current, &said, &installed)).with_output(json!(verified));
     }
     let said = match watched.map(|watched| watched.word) {
         Some(Word::Done) => "says that the update succeeded",

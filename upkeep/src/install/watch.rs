@@ -343,7 +343,7 @@ async fn ended(
     }
     let installed = shown.map_or_else(|| "no shown version".to_owned(), |version| version.to_string());
     if matches!(poll.state, UpdateState::Failed | UpdateState::Gone) {
-        let part = (context.record.key.as_str(), &watched.absent);
+        let part = (current, &watched.absent);
         let sign = match watched.power.look(context, (bmc, found), part).await {
             Ok(sign) => sign,
             Err(error) => return absent_or_error(error),

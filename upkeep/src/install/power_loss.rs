@@ -24,7 +24,6 @@ use super::super::absent::{Absent, Away};
 use super::super::identified::Identified;
 use super::super::names;
 use super::component::{Current, record};
-use super::sending::Upload;
 use bmc::failure;
 use bmc::power::PowerRequest;
 use engine::{StepContext, StepError};
@@ -76,6 +75,8 @@ pub(super) enum Sign {
 struct Shown {
     absent: Absent,
     power: HostPower,
+    /// The `LastResetTime` of the BMC before the image was sent; of the upload.
+    last_reset: Option<String>,
 }
 
 impl HostPower {
@@ -133,9 +134,8 @@ async fn has_restarted(
     found: &Identified,
     key: &str,
 ) -> Result<bool, RedfishError> {
-    let upload =
-        record(context, names::FW_UPLOAD, key).and_then(|record| Upload::deserialize(&record.output).ok());
-    let before = upload.and_then(|upload| upload.last_reset).and_then(|text| text.parse::<Time>().ok());
+    let before = shown_by_steps(context, key).find_map(|shown| shown.last_reset);
+    let before = before.and_then(|text| text.parse::<Time>().ok());
     let (Some(before), Some(manager)) = (before, &found.discovery.manager) else {
         return Ok(false);
     };

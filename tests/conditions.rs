@@ -403,6 +403,33 @@ async fn two_pending_conditions_run_one_after_the_other_by_priority_then_age() {
     }
 }
 
+/// A chassis with two servers and one BMC.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_of_one_bmc_are_worked_on_one_after_the_other() {
+    let scene = scene(|bmc| bmc.power.graceful = Graceful::IgnoredByHost).await;
+    scene.admin.register_at("COND-2", &scene.server(SERIAL).bmc_url).await;
+    let cycle =
+        request(&scene.admin, json!({ "kind": "powerCycleSoft", "parameters": { "force": true } })).await;
+    let cycle = cycle["id"].as_str().unwrap().to_owned();
+    scene.admin.wait(&cycle, "the grace period", |job| job["wait"]["reason"] == "graceful_shutdown").await;
+    let other = scene.admin.post("/api/v1/servers/COND-2/condition", &json!({ "kind": "bmcReset" })).await;
+    let other = other.expect(200)["id"].as_str().unwrap().to_owned();
+    for _ in 0..3 {
+        scene.skip(Duration::from_secs(10));
+        let why = scene.admin.explain(&other).await;
+        assert_eq!(why["condition"], "blocked", "{why}");
+        assert!(why["summary"].as_str().unwrap().contains(&cycle), "the explanation names the holder: {why}");
+    }
+    let cycle = scene.complete_skipping(&cycle).await;
+    assert_eq!(cycle["outcome"], "succeeded");
+    // Its own end does not matter: the BMC shows the serial number of the first server.
+    let other = scene.complete_skipping(&other).await;
+    let ended = cycle["steps"].as_array().unwrap().last().unwrap()["ended_at"].as_str().unwrap();
+    let started = other["steps"][0]["started_at"].as_str().unwrap();
+    assert!(ended <= started, "one after the other:\n{cycle:#}\n{other:#}");
+    scene.end().await;
+}
+
 /// Case 2 of the firmware install service: a condition that is set while another one is active stays pending until its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_stays_pending_while_another_one_is_active() {

@@ -51,8 +51,12 @@ async fn the_demo_installs_firmware_and_explains_the_bmc_that_lies() {
         .iter()
         .map(|result| result["outcome"].as_str().unwrap())
         .collect();
-    assert_eq!(outcomes, ["succeeded", "succeeded", "failed"]);
-    let lie = &last["results"][2];
+    assert_eq!(outcomes, ["succeeded", "succeeded", "succeeded", "failed"]);
+    let servers = |index: usize| last["results"][index]["server_serial"].as_str().unwrap();
+    assert_eq!([0, 1, 2, 3].map(servers), ["DELL-1", "HPE-1", "LENOVO-1", "SMC-1"], "one of each vendor");
+    let machine = last["results"][0]["machine"].as_str().unwrap();
+    assert!(machine.contains("its BMC restarted in the middle"), "{machine}");
+    let lie = &last["results"][3];
     assert_eq!(lie["failure"]["class"], "version_unchanged");
     let explained = lie["machine"].as_str().unwrap();
     assert!(

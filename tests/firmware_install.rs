@@ -50,6 +50,9 @@ pub(crate) fn identity(vendor: &str) -> (String, String) {
     (bmc.identity.manufacturer, bmc.identity.model)
 }
 
+/// Maker and model of a network adapter, which is not of the maker of its server.
+pub(crate) const NIC: (&str, &str) = ("Contoso", "Network adapter");
+
 /// A firmware file of a test.
 pub(crate) struct File<'a> {
     component: &'a str,
@@ -63,7 +66,8 @@ impl<'a> File<'a> {
     }
 
     pub(crate) fn sized(component: &'a str, version: &'a str, size: usize) -> Self {
-        Self { component, version, image: firmware_image(component, version, None, size) }
+        let of = if component == "nic" { NIC.1 } else { component };
+        Self { component, version, image: firmware_image(of, version, None, size) }
     }
 }
 
@@ -75,9 +79,13 @@ pub(crate) async fn set_of(client: &Client, vendor: &str, files: &[File<'_>]) {
 /// Adds files for the server of a vendor, and makes a set of them.
 pub(crate) async fn set_named(set: &str, client: &Client, vendor: &str, files: &[File<'_>]) {
     let (maker, model) = identity(vendor);
-    let name: ::firmware::Vendor = maker.parse().unwrap();
     let mut digests = Vec::new();
     for file in files {
+        let (maker, model) = match file.component {
+            "nic" => (NIC.0.to_owned(), NIC.1.to_owned()),
+            _ => (maker.clone(), model.clone()),
+        };
+        let name: ::firmware::Vendor = maker.parse().unwrap();
         push(client, &format!("firmware/{name}/{}", file.component), &file.image).await;
         let about = json!({
             "vendor": maker, "models": [model], "component": file.component, "version": file.version,

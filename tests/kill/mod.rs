@@ -33,6 +33,7 @@ use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
+use crate::firmware_install::NIC;
 use crate::kit::{
     BMC_PASSWORD, BMC_USER, Client, ControllerProcess, DataDir, Polls, SESSIONS_END, TIME_LIMIT, soon,
     start_farm, with_bmc,
@@ -553,7 +554,7 @@ fn flashed() -> Vec<String> {
     match std::env::var("KILL_VENDORS").as_deref() {
         Ok("all") => lab_bmc::VENDORS
             .iter()
-            .filter(|vendor| takes_firmware(vendor.name))
+            .filter(|vendor| !components_of(vendor.name).is_empty())
             .map(|vendor| vendor.name.to_owned())
             .collect(),
         Ok(list) => list.split(',').map(str::to_owned).collect(),
@@ -561,11 +562,35 @@ fn flashed() -> Vec<String> {
     }
 }
 
-/// Whether the BMC of a vendor takes images, sent or read from a URL, for both components of the matrix.
-fn takes_firmware(vendor: &str) -> bool {
+/// The components for which the BMC of a vendor takes images, sent or read from a URL: BMC and BIOS as far as it shows them, and one device
+/// of the generic one.
+fn components_of(vendor: &str) -> Vec<&'static str> {
     let bmc = lab_bmc::SimBmcConfig::vendor(vendor, SERIAL, BMC_USER, BMC_PASSWORD).unwrap();
+    if !bmc.update.takes_images() {
+        return Vec::new();
+    }
     let has = |component| bmc.service.firmware.iter().any(|item| item.component == component);
-    bmc.update.takes_images() && has(lab_bmc::Component::Bmc) && has(lab_bmc::Component::Bios)
+    let all = [
+        ("bmc", has(lab_bmc::Component::Bmc)),
+        ("bios", has(lab_bmc::Component::Bios)),
+        ("nic", vendor == "generic"),
+    ];
+    all.into_iter().filter(|(_, is_shown)| *is_shown).map(|(name, _)| name).collect()
+}
+
+/// The machine of [`flashing`] with a network adapter of another maker.
+fn flashing_with_nic(vendor: &str) -> ServerSpec {
+    let mut spec = flashing(vendor);
+    let nic = lab_bmc::FirmwareItem {
+        id: "NIC1".to_owned(),
+        name: NIC.1.to_owned(),
+        version: "22.1".to_owned(),
+        updateable: true,
+        manufacturer: Some(NIC.0.to_owned()),
+        ..lab_bmc::FirmwareItem::default()
+    };
+    spec.bmc.as_mut().unwrap().service.firmware.push(nic);
+    spec
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -580,14 +605,15 @@ async fn killed_at_a_few_effects_while_the_bmc_reads_the_image_every_image_arriv
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: three vendors, BMC and BIOS; run by .ci/run at every sixtieth effect, by .ci/long at every one"]
+#[ignore = "minutes: three vendors, BMC, BIOS and a device; run by .ci/run at every sixtieth effect, by .ci/long at every one"]
 async fn killed_at_every_effect_of_an_installation_of_firmware_every_image_arrives_once() {
     for vendor in flashed() {
         println!("{vendor}");
         // The work of a lane is copied, so the name lives as long as the test program.
         let vendor: &'static str = vendor.leak();
-        let work = Work::Firmware(vendor, &["bmc", "bios"]);
-        ends_of_work_are_the_same(flashing(vendor), work, 4, 60).await;
+        let components: &'static [&'static str] = components_of(vendor).leak();
+        let spec = if components.contains(&"nic") { flashing_with_nic(vendor) } else { flashing(vendor) };
+        ends_of_work_are_the_same(spec, Work::Firmware(vendor, components), 4, 60).await;
     }
 }
 

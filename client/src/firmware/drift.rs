@@ -26,8 +26,12 @@ use super::super::exit::Exit;
 use super::super::filter::FilterOptions;
 use super::super::many;
 use super::super::output::{Output, join, text};
+use super::super::progress::Progress;
 use super::install::SetArgs;
 use model::Subject;
+
+/// The number of servers that are planned at the same time.
+const AT_ONCE: usize = 8;
 
 /// Arguments of `shoal firmware drift`.
 #[derive(Args, Debug)]
@@ -94,13 +98,11 @@ impl Drift {
         };
         let body = json!({ "kind": "firmwareInstall", "parameters": set.parameters() });
         let many = serials.len() > 1;
-        let mut rows = Vec::new();
-        for serial in serials {
-            rows.push(match preview(&serial, &body, client).await {
-                Ok(preview) => Row::of(serial, &preview),
-                Err(error) => Row::without_plan(serial, many, error)?,
-            });
-        }
+        let requests = serials.into_iter().map(async |serial| match preview(&serial, &body, client).await {
+            Ok(preview) => Ok(Row::of(serial, &preview)),
+            Err(error) => Row::without_plan(serial, many, error),
+        });
+        let rows = Progress::of_things("planning").each(requests, AT_ONCE, output.err).await?;
         show(&rows, output)
     }
 }

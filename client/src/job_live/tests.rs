@@ -75,6 +75,11 @@ fn the_timeline_shows_steps_waits_bytes_and_what_to_do() {
     add("the end", &ended, of_width(100));
     let mut firmware = scene();
     firmware.installer = None;
+    for (index, step, of) in [(2, "firmware.verify", "bmc"), (3, "firmware.upload", "bios")] {
+        firmware.job["steps"][index]["step"] = json!(step);
+        firmware.job["steps"][index]["of"] = json!(of);
+    }
+    firmware.job["step"] = json!("firmware.upload");
     firmware.read_media(
         &json!({"media": [{"image": "firmware", "size": 64 << 20, "bytes": 16 << 20, "since": "2026-01-02T09:58:00.000Z",
                            "first_read_at": "2026-01-02T09:58:00.000Z", "ended_at": null}]}),

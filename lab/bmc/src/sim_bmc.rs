@@ -257,6 +257,11 @@ impl SimBmc {
         self.state().counters.boots_from_media
     }
 
+    /// The number of restarts of the BMC, those after its own update included.
+    pub fn bmc_restarts(&self) -> u64 {
+        self.state().counters.bmc_restarts
+    }
+
     /// The number of power-ons of the host, restarts included.
     pub fn power_ons(&self) -> u64 {
         self.state().machine.power_ons
@@ -316,7 +321,10 @@ impl SimBmc {
     pub fn restart_bmc(&self, time: Duration) {
         self.reset_bmc();
         let at = self.elapsed();
-        self.state().manager_reset = at + time;
+        let mut state = self.state();
+        state.manager_reset = at + time;
+        state.counters.bmc_restarts += 1;
+        drop(state);
         self.refuse_for(time);
     }
 

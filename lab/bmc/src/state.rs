@@ -75,6 +75,8 @@ pub(super) struct Counters {
     pub(super) ejected_while_running: u64,
     pub(super) logins: u64,
     pub(super) manager_resets: u64,
+    /// Restarts of the BMC, with those after its own update.
+    pub(super) bmc_restarts: u64,
     pub(super) in_flight: u32,
     pub(super) max_in_flight: u32,
     pub(super) mutating: u32,

@@ -46,6 +46,9 @@ pub struct SelftestArgs {
     /// How often faults occur; by default the seed chooses
     #[arg(long)]
     faults: Option<Faults>,
+    /// Only worlds with every kind of job, such as installations of firmware: each fifth seed has one
+    #[arg(long)]
+    every_kind: bool,
     /// Worlds simulated at the same time; by default the number of processors
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
@@ -53,7 +56,7 @@ pub struct SelftestArgs {
     #[arg(long)]
     trace: bool,
     /// Run the benchmark instead: measure a controller on this machine with 10,000 jobs (or --servers) over HTTP
-    #[arg(long, conflicts_with_all = ["seeds", "seed", "days", "faults", "threads", "trace"])]
+    #[arg(long, conflicts_with_all = ["seeds", "seed", "days", "faults", "every_kind", "threads", "trace"])]
     bench: bool,
     /// Measure installations of firmware only: one set on 2,000 servers (or --servers), 100 at a time
     #[arg(long, requires = "bench", conflicts_with = "finished")]
@@ -106,6 +109,15 @@ impl SelftestArgs {
         plan
     }
 
+    /// The seed of the world with this index.
+    fn seed_of(&self, index: u64) -> u64 {
+        let first = self.seed.unwrap_or(0);
+        match self.every_kind {
+            true => simulation::seed_with_every_kind(first, index),
+            false => first.wrapping_add(index),
+        }
+    }
+
     /// The command that replays a world.
     fn replay_command(&self, seed: u64) -> String {
         let mut command = format!("shoal selftest --seed {seed}");
@@ -127,6 +139,8 @@ impl SelftestArgs {
 struct Totals {
     worlds: u64,
     repeated: u64,
+    /// The worlds in which an installation of firmware was accepted.
+    with_firmware: u64,
     jobs: usize,
     succeeded: usize,
     calls: u64,
@@ -138,6 +152,7 @@ struct Totals {
 impl Totals {
     fn add(&mut self, report: &WorldReport) {
         self.worlds += 1;
+        self.with_firmware += u64::from(report.installations > 0);
         self.jobs += report.jobs;
         self.succeeded += report.succeeded;
         self.calls += report.calls;
@@ -151,7 +166,6 @@ impl Totals {
 
 /// Runs the simulation.
 pub(super) fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<bool> {
-    let first = args.seed.unwrap_or(0);
     let count = args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { SEEDS });
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = args.threads.map_or(processors, |threads| threads as usize);
@@ -165,13 +179,13 @@ pub(super) fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<bool> {
             let (send, next) = (send.clone(), &next);
             let thread = std::thread::Builder::new().name(format!("world-{number}")).stack_size(STACK);
             thread
-                .spawn_scoped(scope, move || run_worlds(args, first, count, next, &send))
+                .spawn_scoped(scope, move || run_worlds(args, count, next, &send))
                 .context("start a thread for a world")?;
         }
         drop(send);
         for report in reports {
-            let report = report?;
-            totals.repeated += u64::from(is_repeated(report.seed - first, count));
+            let (index, report) = report?;
+            totals.repeated += u64::from(is_repeated(index, count));
             totals.add(&report);
             print_report(args, &report, json)?;
             if last_progress.elapsed() >= PROGRESS_INTERVAL && !args.trace && !json {
@@ -188,6 +202,11 @@ pub(super) fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<bool> {
     });
     result?;
     finish(&totals, began.elapsed(), json)?;
+    // Worlds that should have installations and have none prove nothing about them.
+    anyhow::ensure!(
+        !args.every_kind || totals.with_firmware > 0,
+        "no world accepted an installation of firmware"
+    );
     Ok(totals.failed.is_empty())
 }
 
@@ -199,10 +218,9 @@ fn is_repeated(index: u64, count: u64) -> bool {
 /// Simulates worlds until none are left or the receiver is closed.
 fn run_worlds(
     args: &SelftestArgs,
-    first: u64,
     count: u64,
     next: &AtomicU64,
-    reports: &mpsc::Sender<anyhow::Result<WorldReport>>,
+    reports: &mpsc::Sender<anyhow::Result<(u64, WorldReport)>>,
 ) {
     let folder = match tempfile::tempdir().context("create a folder for a world") {
         Ok(folder) => folder,
@@ -213,7 +231,7 @@ fn run_worlds(
         if index >= count {
             return;
         }
-        let plan = args.plan(first.wrapping_add(index));
+        let plan = args.plan(args.seed_of(index));
         let world = || simulation::run(&plan, folder.path()).map_err(anyhow::Error::from);
         let mut report = world();
         if is_repeated(index, count)
@@ -225,7 +243,7 @@ fn run_worlds(
                 Err(error) => report = Err(error),
             }
         }
-        if reports.send(report).is_err() {
+        if reports.send(report.map(|report| (index, report))).is_err() {
             return;
         }
     }
@@ -258,7 +276,7 @@ fn finish(totals: &Totals, took: Duration, json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout();
     if json {
         let line = json!({
-            "worlds": totals.worlds, "failed": totals.failed, "jobs": totals.jobs, "succeeded": totals.succeeded,
+            "worlds": totals.worlds, "with_firmware": totals.with_firmware, "failed": totals.failed, "jobs": totals.jobs, "succeeded": totals.succeeded,
             "calls": totals.calls, "virtual_seconds": totals.virtual_time.as_secs(), "seconds": took.as_secs_f64(),
             "conditions": totals.conditions,
         });
@@ -267,9 +285,10 @@ fn finish(totals: &Totals, took: Duration, json: bool) -> anyhow::Result<()> {
     }
     writeln!(
         out,
-        "{} worlds ({} run twice), {} jobs ({} succeeded), {} calls, {} virtual hours in {:.1} s",
+        "{} worlds ({} run twice, {} with installations of firmware), {} jobs ({} succeeded), {} calls, {} virtual hours in {:.1} s",
         totals.worlds,
         totals.repeated,
+        totals.with_firmware,
         totals.jobs,
         totals.succeeded,
         totals.calls,

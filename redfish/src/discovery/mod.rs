@@ -138,7 +138,7 @@ impl Core {
     /// Stores the service root and chooses a first profile by it, before the login.
     pub(crate) fn store_root(&self, root: Resource) -> Resource {
         if self.expand.get().is_none() {
-            self.active_profile.identify(&identity_of(&root));
+            self.active_profile.suppose(&identity_of(&root));
             // A concurrent request may have set it first, to an equal value.
             let _first = self.expand.set(collection::offered(&root.fields));
         }

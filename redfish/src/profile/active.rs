@@ -4,6 +4,8 @@
 //!   fixed profile                                                     ┐
 //!   detecting: generic -> by service root -> by root, system, manager ┘ -> refined(learned) -> with(overrides) = in force
 //! ```
+//!
+//! Invariant: the service root alone never replaces what a discovery, of this process or of an earlier one, has found.
 
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ pub(crate) struct ActiveProfile(RwLock<State>);
 struct State {
     base: Profile,
     detecting: bool,
+    /// Whether the whole identity is known, not the service root alone.
+    identified: bool,
     overrides: Flags,
     learned: Learned,
     in_force: Arc<Profile>,
@@ -25,7 +29,7 @@ struct State {
 impl ActiveProfile {
     pub(crate) fn new(base: Profile, detecting: bool, overrides: Flags, learned: Learned) -> Self {
         let in_force = Arc::new(base.clone().refined(&learned).with(&overrides));
-        ActiveProfile(RwLock::new(State { base, detecting, overrides, learned, in_force }))
+        ActiveProfile(RwLock::new(State { base, detecting, identified: false, overrides, learned, in_force }))
     }
 
     /// The profile in force now.
@@ -40,10 +44,22 @@ impl ActiveProfile {
     /// Chooses the profile by the identity of the BMC, unless the profile is fixed.
     pub(crate) fn identify(&self, identity: &BmcIdentity) {
         self.change(|state| {
+            state.identified = true;
             if state.detecting {
                 state.base = Profile::detect(identity);
             }
         });
+    }
+
+    /// Chooses the profile by the service root, which is read before the login, until the whole identity is known.
+    pub(crate) fn suppose(&self, root: &BmcIdentity) {
+        if !self.0.read().identified {
+            self.change(|state| {
+                if state.detecting && !state.identified {
+                    state.base = Profile::detect(root);
+                }
+            });
+        }
     }
 
     /// Updates the learned behaviour and recomputes the profile.

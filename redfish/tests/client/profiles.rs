@@ -38,6 +38,9 @@ async fn the_identity_chooses_the_profile_unless_the_record_does() {
     let next = builder(&fake, Profile::generic()).detecting().build();
     next.recall(&stored);
     assert_eq!((next.profile().name, fake.journal().len()), ("dell-idrac9-5", before));
+    // The service root, which its first request reads, would lead to the newest one.
+    next.power_state(&stored.system).await.unwrap();
+    assert_eq!(next.profile().name, "dell-idrac9-5");
 
     let fixed = builder(&fake, Profile::named("smc-x12").unwrap()).build();
     fixed.discover(&any_system()).await.unwrap();

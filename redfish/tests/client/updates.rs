@@ -10,6 +10,7 @@ use redfish::{
     UpdateImage, UpdateRequest, UpdateStart, UpdateState, UploadProgress, choose_way,
 };
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 
 use crate::fake::{Fake, ROOT, Reply, builder, client};
 
@@ -218,6 +219,22 @@ async fn an_upload_stops_when_the_sender_loses_the_server() {
         assert!(!progress.is_complete() && fake.sent(Method::POST, MULTIPART).is_empty());
     }
     panic!("never sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_upload_may_take_longer_than_a_small_one() {
+    // Two minutes until the response: a small image has one, ten megabytes have seventeen.
+    for (length, arrives) in [(IMAGE.len() as u64, false), (10_000_000, true)] {
+        let fake = fake();
+        let task = json!({ "@odata.id": TASK, "TaskState": "New" });
+        fake.on(Method::POST, MULTIPART, [Reply::json(202, task).after(Duration::from_secs(120))]);
+        let bmc = client(&fake);
+        let prepared = prepared(&bmc, UpdateRequest::default()).await;
+        let image = UpdateImage::Stream { image: Box::new(tokio::io::repeat(7).take(length)), length };
+        let started = bmc.start_update(&prepared, image, &UploadProgress::default()).await;
+        let accepted = matches!(started, Ok(UpdateStart::Accepted(_)));
+        assert_eq!(accepted, arrives, "{length} bytes: {started:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ pub(crate) struct Reported {
     /// Whether the call before it at this place of the plan waited, so that this one looked again.
     pub(crate) is_poll: bool,
     /// How many requests the BMC had received at its end.
-    seen: u64,
+    pub(crate) seen: u64,
     /// How many requests the call sent.
     pub(crate) requests: u64,
 }

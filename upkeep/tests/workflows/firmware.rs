@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "the numbers of requests are for the reader of the run")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,11 +236,12 @@ fn is_poll(call: &Reported) -> bool {
 
 /// Stops the first worker for good as soon as the BMC has received request number `last`, and lets another one end the run.
 /// Returns the class of the failure, if it failed, and the images that arrived; `None` when the run needs fewer requests.
-async fn died_after(last: u64, name: &str) -> Option<(Option<String>, u64)> {
-    let config = vendor(name);
-    let (files, action) = order(&config, &[Component::Bios]);
-    let bench = Bench::with_files(config, files).await;
-    let id = bench.order(action).await;
+async fn died_after(
+    last: u64,
+    (config, files, action): (&SimBmcConfig, &Files, &UpkeepAction),
+) -> Option<(Option<String>, u64)> {
+    let bench = Bench::with_files(config.clone(), files.clone()).await;
+    let id = bench.order(action.clone()).await;
     let run = bench.run_with_a_death(last, id).await?;
     let end = bench.sim_bmc.snapshot();
     assert_eq!(end.power, Power::On, "died after request {last}: {}", bench.stored(id).await);
@@ -247,22 +249,100 @@ async fn died_after(last: u64, name: &str) -> Option<(Option<String>, u64)> {
     Some((class, end.images))
 }
 
-#[tokio::test]
-async fn a_worker_that_dies_at_any_request_leaves_an_image_that_arrives_once() {
+/// The worker dies after each of these requests of the run.
+async fn image_arrives_once_when_a_worker_dies(
+    what: &str,
+    requests: impl IntoIterator<Item = u64>,
+    (config, files, action): (&SimBmcConfig, &Files, &UpkeepAction),
+) {
     let mut unknown = 0;
-    for last in 1.. {
-        let Some((class, images)) = Box::pin(died_after(last, "generic")).await else {
-            assert!(last > 15, "the run needs more than {last} requests");
+    for last in requests {
+        let Some((class, images)) = Box::pin(died_after(last, (config, files, action))).await else {
+            assert!(last > 15, "{what}: the run needs more than {last} requests");
             break;
         };
         match class.as_deref() {
-            None => assert_eq!(images, 1, "died after request {last}"),
+            None => assert_eq!(images, 1, "{what}: died after request {last}"),
             Some("upload_unknown") => {
                 unknown += 1;
-                assert!(images <= 1, "died after request {last}");
+                assert!(images <= 1, "{what}: died after request {last}");
             }
-            Some(other) => panic!("died after request {last}: {other}"),
+            Some(other) => panic!("{what}: died after request {last}: {other}"),
         }
     }
-    assert!(unknown <= 1, "{unknown} uploads stayed unknown");
+    assert!(unknown <= 1, "{what}: {unknown} uploads stayed unknown");
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_at_any_request_leaves_an_image_that_arrives_once() {
+    let config = vendor("generic");
+    let (files, action) = order(&config, &[Component::Bios]);
+    image_arrives_once_when_a_worker_dies("generic bios", 1.., (&config, &files, &action)).await;
+}
+
+/// The requests of a run from the one before its upload to the end of the first look at the update.
+async fn around_the_upload(
+    (config, files, action): (&SimBmcConfig, &Files, &UpkeepAction),
+) -> RangeInclusive<u64> {
+    let bench = Bench::with_files(config.clone(), files.clone()).await;
+    let id = bench.order(action.clone()).await;
+    bench.run_to_end(&bench.worker("w1"), id).await;
+    let calls = bench.calls.all();
+    let first = |step: &str| calls.iter().find(|call| call.step == step && call.requests > 0);
+    let (upload, watch) = (first("firmware.upload").unwrap(), first("firmware.watch").unwrap());
+    upload.seen - upload.requests..=watch.seen
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: a run for each request of each upload; .ci/run runs it"]
+async fn a_worker_that_dies_at_any_request_sends_no_image_of_any_component_and_vendor_twice() {
+    let takes_uploads =
+        |config: &SimBmcConfig| config.update.multipart.is_some() || config.update.push.is_some();
+    let mut orders = Vec::new();
+    for (name, config) in vendors(takes_uploads) {
+        for component in components(&config) {
+            let (files, action) = order(&config, &[component]);
+            orders.push((format!("{name} {component}"), config.clone(), files, action));
+        }
+    }
+    let mut config = vendor("generic");
+    config.service.firmware.push(nic("NIC1"));
+    let (files, action) = order_of_nics("Contoso", "Network adapter");
+    orders.push(("generic nic".to_owned(), config, files, action));
+    let names: Vec<&str> = orders.iter().map(|(what, ..)| what.as_str()).collect();
+    assert!(names.len() > 25 && names.contains(&"nvidia-gb200 bmc"), "{names:?}");
+    for (what, config, files, action) in &orders {
+        let requests = around_the_upload((config, files, action)).await;
+        println!("{what}: {requests:?}");
+        image_arrives_once_when_a_worker_dies(what, requests, (config, files, action)).await;
+    }
+}
+
+/// This vendor names the entries of its inventory after their versions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flash_is_compared_with_former_ones_of_its_component_whatever_their_versions() {
+    let flash = Duration::from_secs(3600);
+    let mut config = vendor("dell-idrac9-6");
+    config.update.flash_time = flash;
+    let (files, action) = order(&config, &[Component::Bios]);
+    let bench = Bench::with_files(config, files).await;
+    let worker = bench.worker("w1");
+    let mut explained = Vec::new();
+    for version in ["1.7.1", "1.7.2", "1.7.3", "1.7.4"] {
+        bench.sim_bmc.replace_firmware(Kind::Bios, version).unwrap();
+        let id = bench.order(action.clone()).await;
+        bench.run_while(&worker, id, || !bench.sim_bmc.is_flashing()).await;
+        let since = bench.clock_now();
+        bench.run_while(&worker, id, || bench.clock_now().since(since) < Duration::from_secs(300)).await;
+        explained.push(bench.explained(id).await);
+        bench.sim_bmc.skip_flash_time(flash);
+        let run = bench.run_to_end(&worker, id).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{}", bench.stored(id).await);
+    }
+    assert!(!explained[2].contains("usually takes"), "two are too few: {}", explained[2]);
+    assert!(
+        explained[3].contains("usually takes") && explained[3].contains("median of 3 jobs"),
+        "{}",
+        explained[3]
+    );
 }

@@ -11,7 +11,7 @@ use model::{Artifact, Clock, Grant, ManualClock, RunId};
 use upkeep::{FirmwareFileError, FirmwareStore, ImageReads, ImageUrls, IssuedUrl, UrlOrder};
 
 /// Firmware files in memory, by digest.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Files(pub(crate) BTreeMap<String, (firmware::FirmwareFile, Arc<[u8]>)>);
 
 #[async_trait]

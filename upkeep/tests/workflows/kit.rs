@@ -339,6 +339,12 @@ impl Bench {
         self.run_until(worker, id, |run| !holds() || run.phase == Phase::Ended).await;
     }
 
+    /// Why the run is where it is, for operators.
+    pub(crate) async fn explained(&self, id: RunId) -> String {
+        let snapshot = self.store.snapshot(id).await.unwrap().unwrap();
+        self.engine.explain(&snapshot).await.unwrap().summary
+    }
+
     /// Cancels a run as an operator does.
     pub(crate) async fn cancel(&self, id: RunId) {
         self.engine.verb(id, Verb::Cancel, "ann", "wrong server").await.unwrap();

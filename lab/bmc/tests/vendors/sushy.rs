@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab_bmc::{NullHost, SimBmc, firmware_image};
+use lab_bmc::{NullHost, Power, SimBmc, firmware_image};
 
 use crate::kit::{Bmc, IMAGE, Memory, PASSWORD, USER, config};
 
@@ -79,7 +79,9 @@ async fn sushy_reads_the_inventory_and_follows_an_update_of_the_bios_to_its_end(
 #[ignore = "needs redfishtool, run by .ci/run"]
 async fn redfishtool_reads_the_update_service_and_the_system_as_we_do() {
     for vendor in UPDATED {
-        let sim_bmc = SimBmc::new(config(vendor), Arc::new(NullHost), Memory::bootable());
+        let mut config = config(vendor).in_time(0.005);
+        config.power.quiet_after_reset = Duration::ZERO;
+        let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Memory::bootable());
         let server = sim_bmc.serve_on_loopback().await.unwrap();
         let host = server.url().replace("http://", "");
         let bmc = Bmc::of(vendor).await;
@@ -97,6 +99,19 @@ async fn redfishtool_reads_the_update_service_and_the_system_as_we_do() {
                 panic!("{vendor} {path}: {error}\n{printed}\n{}", String::from_utf8_lossy(&run.stderr))
             });
             assert_eq!(read, bmc.get(path).await.body, "{vendor} {path}");
+        }
+        // Commands that find the resource and its action by themselves.
+        for (command, power) in [("On", Power::On), ("ForceOff", Power::Off)] {
+            let run = tokio::process::Command::new("redfishtool")
+                .args(["-n", "-r", &host, "-u", USER, "-p", PASSWORD, "-A", "Basic", "-S", "Never"])
+                .args(["Systems", "-1", "reset", command])
+                .kill_on_drop(true)
+                .output();
+            let run =
+                tokio::time::timeout(Duration::from_secs(60), run).await.expect("redfishtool hangs").unwrap();
+            assert!(run.status.success(), "{vendor}: {}", String::from_utf8_lossy(&run.stderr));
+            let changed = sim_bmc.wait_for(|sim_bmc| sim_bmc.power == power);
+            tokio::time::timeout(Duration::from_secs(60), changed).await.expect("the power changes");
         }
         server.stop().await;
     }

@@ -1,9 +1,10 @@
-//! `shoal demo --firmware`: installs firmware on three simulated servers of three vendors.
+//! `shoal demo --firmware`: installs firmware on simulated servers of four vendors.
 //!
 //! ```text
 //!   DELL-1     BMC and BIOS      the BMC restarts in the middle, the BIOS needs a restart of the host      installed
 //!   HPE-1      BIOS              progress at the service, without a task                                  installed
-//!   LENOVO-1   BIOS              the BMC says that it succeeded and keeps the old version                  explained
+//!   LENOVO-1   BIOS              a task, and a restart of the host                                        installed
+//!   SMC-1      BIOS              the BMC says that it succeeded and keeps the old version                  explained
 //! ```
 //!
 //! Time runs faster for the controller, because it believes an old version for ten minutes.
@@ -42,10 +43,11 @@ struct Planned {
     lies: bool,
 }
 
-const SERVERS: [Planned; 3] = [
+const SERVERS: [Planned; 4] = [
     Planned { serial: "DELL-1", vendor: "dell-idrac9-6", components: &["bmc", "bios"], lies: false },
     Planned { serial: "HPE-1", vendor: "hpe-ilo6", components: &["bios"], lies: false },
-    Planned { serial: "LENOVO-1", vendor: "lenovo-xcc", components: &["bios"], lies: true },
+    Planned { serial: "LENOVO-1", vendor: "lenovo-xcc", components: &["bios"], lies: false },
+    Planned { serial: "SMC-1", vendor: "smc-x12", components: &["bios"], lies: true },
 ];
 
 /// A clock that runs [`RATE`] times as fast as the system clock.
@@ -68,7 +70,7 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
     timeline.title(&format!(
-        "Shoal {}: installs firmware on three simulated servers of three vendors; time runs {RATE} times as fast",
+        "Shoal {}: installs firmware on four simulated servers of four vendors; time runs {RATE} times as fast",
         env!("CARGO_PKG_VERSION")
     ));
     let mut settings = controller_settings(folder.path())?;
@@ -80,7 +82,7 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     timeline.note("controller", &format!("listening on {}, data in a temporary folder", running.api));
     let password = random_password()?;
     let farm = start_farm(folder.path(), &password).await?;
-    timeline.note("farm", "three simulated BMCs on loopback, hosts on");
+    timeline.note("farm", "four simulated BMCs on loopback, hosts on");
     let engine = running.engine.clone();
     let waker = tokio::spawn(async move {
         loop {
@@ -222,8 +224,13 @@ fn check_server(planned: &Planned, job: &Value, farm: &Farm) -> anyhow::Result<S
     if job["outcome"] != json!("succeeded") || new != planned.components.len() {
         bail!("outcome {}, {new} components have the new version", job["outcome"]);
     }
+    let restarted = match (planned.components.contains(&"bmc"), bmc.bmc_restarts()) {
+        (false, 0) => "",
+        (true, 1) => "; its BMC restarted in the middle",
+        (_, restarts) => bail!("the BMC restarted {restarts} times"),
+    };
     Ok(format!(
-        "{} {VERSION} installed and verified, each image arrived once",
+        "{} {VERSION} installed and verified, each image arrived once{restarted}",
         planned.components.join(" and ")
     ))
 }

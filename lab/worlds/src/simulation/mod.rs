@@ -180,6 +180,12 @@ fn has_all(seed: u64) -> bool {
     seed % 5 == 4
 }
 
+/// The seed of the world with this index among those from `first` on that have every kind of job.
+pub fn seed_with_every_kind(first: u64, index: u64) -> u64 {
+    let to_next = (0..5).find(|to_next| has_all(first.wrapping_add(*to_next))).unwrap_or(0);
+    first.wrapping_add(to_next).wrapping_add(index.wrapping_mul(5))
+}
+
 /// The result of one world.
 #[derive(Clone, Debug, Default)]
 pub struct WorldReport {
@@ -189,6 +195,8 @@ pub struct WorldReport {
     pub jobs: usize,
     /// Number of jobs that succeeded.
     pub succeeded: usize,
+    /// Number of accepted installations of firmware.
+    pub installations: u64,
     /// Number of transactions, BMC requests and responses of all controllers.
     pub calls: u64,
     /// The virtual time that passed.
@@ -290,6 +298,7 @@ async fn report(world: &World) -> Result<WorldReport, WorldError> {
         seed: world.plan.seed,
         jobs: jobs.len(),
         succeeded,
+        installations: world.installations(),
         calls: world.calls(),
         virtual_time: world.clock.passed(),
         conditions: world.checker.conditions(),

@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use lab_bmc::{Component, Power, SimBmc};
 use serde_json::{Value, json};
@@ -20,7 +21,13 @@ use super::watched::{Counters, What};
 use model::{Outcome, RunId, Serial, Snapshot, StepPhase, StepRecord};
 
 impl WorldState {
+    /// The number of accepted installations of firmware.
+    pub(super) fn installations(&self) -> u64 {
+        self.watched.installations.load(Ordering::Relaxed)
+    }
+
     pub(super) fn watch_installation(&self, run: RunId, serial: &Serial) {
+        self.watched.installations.fetch_add(1, Ordering::Relaxed);
         self.watch(run, serial, What::Installation);
     }
 

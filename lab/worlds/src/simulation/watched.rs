@@ -1,6 +1,7 @@
 //! The runs of a world that are checked at their end (`run_ends`).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 
@@ -12,6 +13,8 @@ pub(super) struct WatchedRuns {
     pub(super) runs: Mutex<BTreeMap<RunId, (Serial, What)>>,
     /// The counters of the BMC before the first change by a run.
     pub(super) before: Mutex<BTreeMap<RunId, Counters>>,
+    /// The number of accepted installations of firmware.
+    pub(super) installations: AtomicU64,
 }
 
 /// The kind of a run.

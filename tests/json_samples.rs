@@ -615,11 +615,16 @@ fn difference(known: &Value, now: &Value, place: &str) -> Option<String> {
             if place.ends_with("/labels") || place.ends_with("/data") || place.ends_with("/observed") {
                 return None;
             }
-            // An event has no data if its type has none, no attempt if no step sent it, and which event is the first one differs. An
-            // explanation names a step that may not be interrupted only while one runs: a free worker may have begun it.
+            // An event has no data if its type has none, no step and attempt if no step sent it, no job or server if it is about none, and
+            // which event is the first one differs. An explanation names a step that may not be interrupted only while one runs: a free
+            // worker may have begun it.
+            let optional: &[&str] = match place.ends_with("/events/0") {
+                true => &["data", "attempt", "step", "job_id", "server_serial"],
+                false => &["data", "attempt", "uninterruptible"],
+            };
             let members = |map: &Map<String, Value>| {
                 map.keys()
-                    .filter(|key| !["data", "attempt", "uninterruptible"].contains(&key.as_str()))
+                    .filter(|key| !optional.contains(&key.as_str()))
                     .cloned()
                     .collect::<Vec<String>>()
             };

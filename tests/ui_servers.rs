@@ -226,3 +226,15 @@ async fn a_restored_server_is_compared_with_its_machine_and_released() {
     scene.complete_skipping(&job).await;
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_a_job_shows_the_boot_mode_of_its_machine() {
+    let scene = scene(vec![healthy("UI-MODE")]).await;
+    let job = scene.admin.create_job("UI-MODE").await;
+    assert_eq!(scene.complete_skipping(&job).await["outcome"], "succeeded");
+    let shown = scene.admin.get("/api/v1/servers/UI-MODE").await.expect(200);
+    assert_eq!(shown["observed"]["boot_mode"], "UEFI", "{shown:#}");
+    let page = Browser::log_in(&scene, "olga", PASSWORD).await.get(&format!("/ui/jobs/{job}")).await;
+    assert!(page.html.contains("<dt>Boot mode</dt><dd>UEFI</dd>"), "{}", page.html);
+    scene.end().await;
+}

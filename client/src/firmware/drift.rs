@@ -14,6 +14,7 @@
 //! row.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use clap::Args;
 use serde::Serialize;
@@ -97,14 +98,23 @@ impl Drift {
             None => many::some_serials(&filter, client).await?,
         };
         let body = json!({ "kind": "firmwareInstall", "parameters": set.parameters() });
-        let many = serials.len() > 1;
-        let requests = serials.into_iter().map(async |serial| match preview(&serial, &body, client).await {
-            Ok(preview) => Ok(Row::of(serial, &preview)),
-            Err(error) => Row::without_plan(serial, many, error),
-        });
-        let rows = Progress::of_things("planning").each(requests, AT_ONCE, output.err).await?;
-        show(&rows, output)
+        show(&rows(serials, &body, client, output.err).await?, output)
     }
+}
+
+/// The rows of the servers, in their order. `body` is the order of an installation.
+async fn rows(
+    serials: Vec<String>,
+    body: &Value,
+    client: &Client,
+    err: &mut dyn Write,
+) -> Result<Vec<Row>, CliError> {
+    let many = serials.len() > 1;
+    let requests = serials.into_iter().map(async |serial| match preview(&serial, body, client).await {
+        Ok(preview) => Ok(Row::of(serial, &preview)),
+        Err(error) => Row::without_plan(serial, many, error),
+    });
+    Progress::of_things("planning").each(requests, AT_ONCE, err).await
 }
 
 impl Row {
@@ -242,6 +252,19 @@ mod tests {
 
     fn state(plan: Value) -> Verdict {
         Row::of("XF-1".to_owned(), &json!({ "plan": plan })).state
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drift_that_takes_longer_than_two_seconds_shows_how_many_servers_were_planned() {
+        // The system accepts the connection; the requests pass their time limit, on virtual time.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = crate::test_kit::client(&format!("http://{}", silent.local_addr().unwrap())).unwrap();
+        let mut err = Vec::new();
+        let serials = ["XF-1", "XF-2"].map(str::to_owned).to_vec();
+        let error = rows(serials, &json!({}), &client, &mut err).await.unwrap_err();
+        assert!(matches!(error, CliError::Unreachable { .. }), "{error}");
+        let said = String::from_utf8(err).unwrap();
+        assert!(said.contains("planning: 0 of 2 (0 %)"), "{said}");
     }
 
     #[test]

@@ -75,6 +75,9 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         "slot_plan": choice.plan,
         "slots": discovery.slots.iter().map(|slot| slot.id.as_str()).collect::<Vec<_>>(),
     });
+    if let Some(mode) = discovery.system.boot.as_ref().and_then(|boot| boot.mode) {
+        observed["boot_mode"] = json!(<&str>::from(mode));
+    }
     if !learned.is_empty() {
         observed["learned"] = json!(learned);
     }

@@ -623,10 +623,7 @@ fn difference(known: &Value, now: &Value, place: &str) -> Option<String> {
                 false => &["data", "attempt", "uninterruptible"],
             };
             let members = |map: &Map<String, Value>| {
-                map.keys()
-                    .filter(|key| !optional.contains(&key.as_str()))
-                    .cloned()
-                    .collect::<Vec<String>>()
+                map.keys().filter(|key| !optional.contains(&key.as_str())).cloned().collect::<Vec<String>>()
             };
             if members(one) != members(other) {
                 return Some(place.to_owned());

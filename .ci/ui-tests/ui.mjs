@@ -1,45 +1,12 @@
 // The web interface as a person uses it. Every page is checked for: no message on the console, no request to another origin, no
 // failed request, no violation that axe finds, no sideways scrolling of the page or of a table, no text over another one. Three
 // deliberate defects must be reported.
-import { spawn } from 'node:child_process';
-import { createRequire } from 'node:module';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { createHash, randomBytes } from 'node:crypto';
-import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { axe, check, finish, freePort, launch, pause, start, steps, until } from './kit.mjs';
 
-const require = createRequire(join(process.env.UI_MODULES, 'node_modules', 'x.js'));
-const { chromium } = require('playwright-core');
-const axe = require('axe-core').source;
-const program = process.argv[2], shots = process.env.UI_SHOTS;
-const folder = mkdtempSync(join(tmpdir(), 'shoal-ui-'));
-const children = [];
-let steps = 0;
-
-function check(condition, message) {
-  if (!condition) throw new Error(message);
-  steps += 1;
-}
-function start(args, env = {}) {
-  const child = spawn(program, args, { cwd: folder, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
-  child.text = '';
-  child.stdout.on('data', data => { child.text += data; });
-  child.stderr.on('data', data => { child.text += data; });
-  children.push(child);
-  return child;
-}
-const pause = milliseconds => new Promise(done => setTimeout(done, milliseconds));
-async function until(what, wanted, seconds = 90) {
-  for (const end = Date.now() + seconds * 1000; Date.now() < end; await pause(100)) {
-    const found = await wanted();
-    if (found) return found;
-  }
-  throw new Error('timeout: ' + what);
-}
-const freePort = () => new Promise(done => {
-  const server = createServer().listen(0, '127.0.0.1', () => { const { port } = server.address(); server.close(() => done(port)); });
-});
+const shots = process.env.UI_SHOTS;
 
 // ---- what every page must hold
 const problems = [];
@@ -108,7 +75,7 @@ async function main() {
   start(['sim', '--serial', 'UI-0001', '--base-port', String(port), '--unit-time', '300ms'], { SHOAL_SIM_PASSWORD: 'a-password-of-the-test' });
   await until('the simulated server', () => fetch(`http://127.0.0.1:${port}/redfish/v1/`).then(response => response.ok, () => false));
 
-  const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
+  const browser = await launch();
   try {
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', reducedMotion: 'reduce' });
     const page = await context.newPage();
@@ -517,20 +484,10 @@ async function main() {
     check(noticed, 'the check cannot fail: axe does not report an input without a label');
     check(problems.some(text => /Content Security Policy/.test(text)), 'the check cannot fail: an inline script is not reported');
     check(await mutant.title() !== 'mutant', 'an inline script ran');
-    console.log(`the web interface: ${steps} checks passed`);
+    console.log(`the web interface: ${steps()} checks passed`);
   } finally {
     await browser.close();
   }
 }
 
-let failed = null;
-try { await main(); } catch (error) { failed = error; }
-for (const child of children) child.kill('SIGTERM');
-await pause(500);
-for (const child of children) if (child.exitCode === null) child.kill('SIGKILL');
-rmSync(folder, { recursive: true, force: true });
-if (failed) {
-  console.error(String(failed.stack || failed));
-  for (const child of children) console.error(child.text.split('\n').slice(-5).join('\n').replace(/shoal_[a-z0-9]{40}/g, 'shoal_***'));
-  process.exit(1);
-}
+await finish(main);

@@ -22,18 +22,18 @@ function times() {
   say(clock ? 'Clock times' : 'Times since');
 }
 
-async function copy(button) { // Plain HTTP has no navigator.clipboard.
+async function copy(button) { // Plain HTTP has no navigator.clipboard, and a browser can refuse the use of it.
   const text = button.dataset.copy;
-  if (navigator.clipboard) {
-    await navigator.clipboard.writeText(text);
-  } else {
+  let copied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+  if (!copied) {
     const field = Object.assign(document.createElement('textarea'), { value: text });
     button.append(field);
     field.select();
-    document.execCommand('copy');
+    copied = document.execCommand('copy');
     field.remove();
     button.focus();
   }
+  if (!copied) return say('The browser copied nothing');
   button.dataset.copied = '';
   setTimeout(() => delete button.dataset.copied, 1500);
   say('Copied ' + text);
@@ -145,35 +145,46 @@ async function read(url) {
   return new DOMParser().parseFromString(await response.text(), 'text/html');
 }
 const busy = element => element.contains(document.activeElement) && document.activeElement !== document.body
-  || $('dialog[open]') || (!getSelection().isCollapsed && element.contains(getSelection().anchorNode));
-let said = $('[data-say]')?.dataset.say, spoke = 0;
+  || $('dialog[open]') || (!getSelection().isCollapsed && getSelection().containsNode(element, true));
+let left; // An old part that was in use when the page was read: the page is read again when it is not.
+function change(old, fresh) {
+  if (old.outerHTML === fresh.outerHTML) return;
+  if (busy(old)) left = old; else old.replaceWith(document.importNode(fresh, true));
+}
+const parts = page => $$('[data-live]', page).map(part => part.id).join();
 function replace(page) {
   setClock(page);
-  for (const old of $$('[data-live]')) {
-    const fresh = page.getElementById(old.id);
-    if (!fresh || busy(old) || old.outerHTML === fresh.outerHTML) continue;
-    old.replaceWith(document.importNode(fresh, true));
-  }
+  left = null;
+  if (parts(page) !== parts(document)) change($('main'), $('main', page)); // Such as the overview after the first server.
+  for (const old of $$('[data-live]')) if (page.getElementById(old.id)) change(old, page.getElementById(old.id));
   rows(page);
-  const now = $('[data-say]')?.dataset.say;
-  if (now && now !== said && Date.now() - spoke > 5000) { said = now; spoke = Date.now(); say(now); }
+  speak();
+}
+let said = $('[data-say]')?.dataset.say, spoke = 0, speaking;
+function speak() { // At most every five seconds; what was not said then is said after them.
+  clearTimeout(speaking);
+  const now = $('[data-say]')?.dataset.say, early = spoke + 5000 - Date.now();
+  if (!now || now === said) return;
+  if (early > 0) { speaking = setTimeout(speak, early); return; }
+  [said, spoke] = [now, Date.now()];
+  say(now);
 }
 function rows(page) { // Rows change in place and never move under the hand; new ones are offered, and gone ones are marked.
-  const theirs = $('[data-rows]', page);
-  if (!theirs) return;
+  if (!$('form.filters')) return;
   const place = row => $('a', row)?.getAttribute('href');
   const mine = $$('[data-rows] tr'), known = new Map(mine.map(row => [place(row), row]));
-  const now = new Map($$('tr', theirs).map(row => [place(row), row]));
+  const now = new Map($$('[data-rows] tr', page).map(row => [place(row), row]));
   for (const [at, old] of known) {
     const row = now.get(at);
     old.classList.toggle('gone', !row);
-    if (row && !busy(old) && !old.matches('.here') && old.outerHTML !== row.outerHTML) old.replaceWith(document.importNode(row, true));
+    row?.classList.toggle('here', old.matches('.here'));
+    if (row) change(old, row);
   }
   const fresh = [...now.keys()].filter(at => !known.has(at)).length;
   const offer = $('#fresh') ?? Object.assign(document.createElement('a'), { id: 'fresh', className: 'btn s' });
   offer.href = location.href;
   offer.textContent = `${fresh} new, show`;
-  if (fresh) $('form.filters')?.append(offer); else offer.remove(); // Above the rows that it is about.
+  if (!fresh) offer.remove(); else if (!offer.isConnected) $('form.filters').append(offer); // Above the rows that it is about.
 }
 
 // ---- ages: the words of a time since or until move with the clock of the controller; the rules are those of ui/src/time.rs
@@ -188,6 +199,7 @@ function duration(seconds) {
 }
 function tick() {
   if (document.hidden || !document.body.dataset.stream) return; // A page without a stream says as of when it is; its ages stand.
+  if (left && !busy(left)) { left = null; refresh(); }
   const now = Math.floor((Date.now() + ahead) / 1000);
   for (const words of $$('time .rel')) {
     const since = now - Date.parse(words.parentNode.dateTime) / 1000, from = words.textContent;

@@ -190,7 +190,11 @@ rule('a burst of events', '/ui/', [
   ['if (reading) { changed = true; return; }', 'if (reading) return;', 'the last event is read'],
 ], async ({ page, soon, together, reads }) => {
   await together(async () => {
-    for (let at = 0; at < 20; at += 1) { await maintenance('BURST', at % 2 === 0); await pause(120); }
+    for (let at = 0; at < 20; at += 1) { await maintenance('BURST', at % 2 === 1); await pause(120); }
+    // One event that is read, and one while no read is permitted.
+    await pause(2500);
+    await maintenance('BURST', false);
+    await pause(700);
     await maintenance('BURST', true);
   });
   await pause(1500);

@@ -118,10 +118,12 @@ rule('rows', '/ui/jobs?q=serial%3AROW-*', [
   ['  rows(page);\n', "  $('[data-rows]').replaceWith(document.importNode($('[data-rows]', page), true));\n  rows(page);\n", 'a new row is offered'],
   ['    if (row) change(old, row);\n', '', 'a row changes in its place'],
   ['  const fresh = [...now.keys()]', "  for (const at of now.keys()) $('[data-rows]').append(...$$('[data-rows] tr').filter(row => place(row) === at));\n  const fresh = [...now.keys()]", 'rows stay in their order'],
+  ['if (old.outerHTML === fresh.outerHTML) return;', '', 'a row that did not change is not replaced'],
   ["else if (!offer.isConnected) $('form", "else $('form", 'the offer keeps the focus'],
-], async ({ page, soon, together }) => {
+], async ({ page, soon, together, mark, marked }) => {
   const before = await servers(page);
   check(before === 'ROW-2,ROW-1', `the list is not that of the test: ${before}`);
+  await mark('[data-rows] tr:has-text("ROW-1")');
   await together(() => job('ROW-3'));
   await soon('a new row is offered', async () => await page.locator('#fresh').count() && await page.locator('#fresh').textContent() === '1 new, show');
   check(await page.evaluate(() => !!(document.querySelector('#fresh').compareDocumentPosition(document.querySelector('[data-rows]')) & Node.DOCUMENT_POSITION_FOLLOWING)), 'the offer stands above the list');
@@ -129,6 +131,7 @@ rule('rows', '/ui/jobs?q=serial%3AROW-*', [
   await together(() => cancel('ROW-2'));
   await soon('a row changes in its place', async () => (await page.locator('[data-rows] tr').filter({ hasText: 'ROW-2' }).textContent()).includes('Cancelled'));
   const after = await servers(page);
+  check(await marked('[data-rows] tr:has-text("ROW-1")'), 'a row that did not change is not replaced');
   check(after === before, `rows stay in their order: ${after}`);
   check(await page.evaluate(() => document.activeElement.id) === 'fresh', 'the offer keeps the focus');
   await page.keyboard.press('Enter');

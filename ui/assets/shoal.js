@@ -147,17 +147,21 @@ async function read(url) {
 const busy = element => element.contains(document.activeElement) && document.activeElement !== document.body
   || $('dialog[open]') || (!getSelection().isCollapsed && getSelection().containsNode(element, true));
 let left; // An old part that was in use when the page was read: the page is read again when it is not.
+const changes = []; // Made at once: the question what is in use makes the browser lay out what was changed before it.
 function change(old, fresh) {
   if (old.outerHTML === fresh.outerHTML) return;
-  if (busy(old)) left = old; else old.replaceWith(document.importNode(fresh, true));
+  if (busy(old)) left = old; else changes.push([old, fresh]);
 }
 const parts = page => $$('[data-live]', page).map(part => part.id).join();
 function replace(page) {
   setClock(page);
+  ages(document);
+  ages(page); // An age alone is no difference.
   left = null;
   if (parts(page) !== parts(document)) change($('main'), $('main', page)); // Such as the overview after the first server.
   for (const old of $$('[data-live]')) if (page.getElementById(old.id)) change(old, page.getElementById(old.id));
   rows(page);
+  for (const [old, fresh] of changes.splice(0)) old.replaceWith(document.importNode(fresh, true));
   speak();
 }
 let said = $('[data-say]')?.dataset.say, spoke = 0, speaking;
@@ -200,8 +204,11 @@ function duration(seconds) {
 function tick() {
   if (document.hidden || !document.body.dataset.stream) return; // A page without a stream says as of when it is; its ages stand.
   if (left && !busy(left)) { left = null; refresh(); }
+  ages(document);
+}
+function ages(within) {
   const now = Math.floor((Date.now() + ahead) / 1000);
-  for (const words of $$('time .rel')) {
+  for (const words of $$('time .rel', within)) {
     const since = now - Date.parse(words.parentNode.dateTime) / 1000, from = words.textContent;
     const relative = /^(in .*|.* ago|just now)$/.test(from);
     const text = !relative ? duration(Math.max(since, 0))

@@ -70,11 +70,21 @@ pub fn apply(
     tree: &LayerTree,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Applied, LayerError> {
+    apply_members(MAX_MEMBERS, layer, tree, progress)
+}
+
+/// Applies a layer of at most so many members.
+pub(super) fn apply_members(
+    most: u64,
+    layer: impl Read,
+    tree: &LayerTree,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Applied, LayerError> {
     let mut archive = Archive::new(layer);
     let mut run = Run { tree, created: HashSet::new(), folders: Vec::new(), applied: Applied::default() };
     while let Some(member) = archive.next_member().map_err(LayerError::Archive)? {
         run.applied.members += 1;
-        if run.applied.members > MAX_MEMBERS {
+        if run.applied.members > most {
             return Err(LayerError::TooMany);
         }
         run.member(&member, &mut archive).map_err(|source| failed(&member.path, source))?;

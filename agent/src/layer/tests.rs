@@ -251,6 +251,38 @@ fn a_write_through_a_link_of_the_same_name_replaces_the_link() {
     assert!(ground.outside_is_untouched());
 }
 
+/// A device of a lower layer may be a disk of the machine.
+#[test]
+fn a_file_in_the_place_of_a_device_never_reaches_the_device() {
+    if !is_root() {
+        // Only root makes devices, in a layer too.
+        return;
+    }
+    let ground = Ground::new();
+    let mut lower = Layer::new();
+    let mut header = Layer::header(EntryType::Char, 0o666, 0);
+    // Every write to it fails: `/dev/full`.
+    header.set_device_major(1).unwrap();
+    header.set_device_minor(7).unwrap();
+    lower.0.append_data(&mut header, "etc/fstab", &b""[..]).unwrap();
+    ground.apply(lower).unwrap();
+    let place = ground.root().join("etc/fstab");
+    assert!(fs::write(&place, "x").is_err(), "a write through the name reaches the device");
+    ground.apply(Layer::new().file("etc/fstab", b"of the upper layer")).unwrap();
+    assert!(fs::symlink_metadata(&place).unwrap().is_file());
+    assert_eq!(ground.read("etc/fstab").as_deref(), Some("of the upper layer"));
+}
+
+#[test]
+fn more_members_than_the_limit_are_refused() {
+    let ground = Ground::new();
+    let tree = LayerTree::open(&ground.root(), ownership()).unwrap();
+    let layer = Layer::new().file("a", b"1").file("b", b"2").file("c", b"3").bytes();
+    assert_eq!(apply::apply_members(3, &layer[..], &tree, &mut |_| ()).unwrap().members, 3);
+    let error = apply::apply_members(2, &layer[..], &tree, &mut |_| ()).unwrap_err();
+    assert!(matches!(error, LayerError::TooMany), "{error}");
+}
+
 #[test]
 fn extended_attributes_and_devices_are_kept() {
     let ground = Ground::new();

@@ -8,9 +8,9 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::Fetched;
 use super::index::{Available, Index, Listed, listed};
 use super::openpgp::Keyring;
+use super::{Fetched, Step};
 use crate::error::Error;
 use crate::unpack::unpack_all;
 
@@ -57,7 +57,7 @@ impl Mirror {
             let at = format!("dists/{}", archive.suite);
             let url = archive.file(&format!("{at}/InRelease"))?;
             progress(&format!("reading {url}"));
-            let release = self.get(&url, MOST_RELEASE_BYTES).await?;
+            let release = self.get(&url, MOST_RELEASE_BYTES, &mut |_| {}).await?;
             let release =
                 String::from_utf8(release).map_err(|_| Error::index(url.as_str(), "it is not text"))?;
             let release = keyring.open(&release).map_err(|reason| Error::index(url.as_str(), reason))?;
@@ -72,7 +72,7 @@ impl Mirror {
                     continue;
                 };
                 let url = archive.file(&format!("{at}/{path}"))?;
-                let packed = self.get(&url, MOST_LIST_BYTES.min(wanted.bytes)).await?;
+                let packed = self.get(&url, MOST_LIST_BYTES.min(wanted.bytes), &mut |_| {}).await?;
                 check(&packed, &wanted).map_err(|reason| Error::index(url.as_str(), reason))?;
                 let text = unpack_all(&*packed, MOST_UNPACKED_BYTES)
                     .map_err(|error| Error::index(url.as_str(), error))?;
@@ -88,7 +88,7 @@ impl Mirror {
         &self,
         packages: &[Available],
         folder: &Path,
-        progress: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(Step<'_>),
     ) -> Result<Fetched, Error> {
         fs::create_dir_all(folder).map_err(Error::file(folder))?;
         let mut fetched = Fetched::default();
@@ -104,8 +104,9 @@ impl Mirror {
             let archive =
                 archive.ok_or_else(|| Error::index(&package.name, "its archive is not of this mirror"))?;
             let url = archive.file(&package.path)?;
-            progress(&format!("downloading {name}, {} kB", package.bytes.div_ceil(1000)));
-            let bytes = self.get(&url, MOST_PACKAGE_BYTES.min(package.bytes)).await?;
+            progress(Step::Begins { file: &name, bytes: package.bytes });
+            let mut arrived = |done| progress(Step::Arrived { done });
+            let bytes = self.get(&url, MOST_PACKAGE_BYTES.min(package.bytes), &mut arrived).await?;
             check(&bytes, &wanted).map_err(|reason| Error::index(url.as_str(), reason))?;
             store(folder, &path, &bytes)?;
             fetched.downloaded.push(name);
@@ -121,8 +122,8 @@ impl Mirror {
         Ok(fetched)
     }
 
-    /// Reads a file of at most `limit` bytes.
-    async fn get(&self, url: &Url, limit: u64) -> Result<Vec<u8>, Error> {
+    /// Reads a file of at most `limit` bytes, and reports the number of those that have arrived.
+    async fn get(&self, url: &Url, limit: u64, arrived: &mut dyn FnMut(u64)) -> Result<Vec<u8>, Error> {
         let failed = |reason: String| Error::Download { url: url.to_string(), reason };
         let causes = |error: reqwest::Error| {
             let mut text = error.to_string();
@@ -144,6 +145,7 @@ impl Mirror {
                 return Err(failed(format!("the file is longer than the {limit} bytes that were expected")));
             }
             bytes.extend_from_slice(&chunk);
+            arrived(bytes.len() as u64);
         }
         Ok(bytes)
     }

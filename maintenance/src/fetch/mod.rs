@@ -55,6 +55,23 @@ pub fn wanted() -> impl Iterator<Item = &'static str> {
     PACKAGES.iter().chain(OPTIONAL).copied()
 }
 
+/// What a download reports while it works.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Step<'a> {
+    /// The download of a file begins.
+    Begins {
+        /// The name of the file.
+        file: &'a str,
+        /// Its size by the index.
+        bytes: u64,
+    },
+    /// Bytes of this file have arrived.
+    Arrived {
+        /// All bytes of it until now.
+        done: u64,
+    },
+}
+
 /// The result of a fetch.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Fetched {
@@ -90,7 +107,7 @@ pub async fn download(
     mirror: &Mirror,
     packages: &[Available],
     folder: &Path,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(Step<'_>),
 ) -> Result<Fetched, Error> {
     mirror.download(packages, folder, progress).await
 }

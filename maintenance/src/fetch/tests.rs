@@ -37,7 +37,11 @@ async fn a_package_is_stored_once_and_only_with_the_digest_of_the_index() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("new/folder");
     let name = vec!["xfsprogs_1%3a1_amd64.deb".to_owned()];
-    let first = download(&mirror(&site), &available(b"package"), &place, &mut |_| {}).await.unwrap();
+    let mut steps = Vec::new();
+    let mut note = |step: Step<'_>| steps.push(format!("{step:?}"));
+    let first = download(&mirror(&site), &available(b"package"), &place, &mut note).await.unwrap();
+    let begins = format!("{:?}", Step::Begins { file: &name[0], bytes: 7 });
+    assert_eq!((&steps[0], steps.last().unwrap()), (&begins, &format!("{:?}", Step::Arrived { done: 7 })));
     assert_eq!((&first.downloaded, first.present.len()), (&name, 0));
     assert_eq!(fs::read(place.join(&name[0])).unwrap(), b"package");
     fs::write(place.join("other_1_amd64.deb"), "").unwrap();

@@ -1,9 +1,11 @@
 //! `shoal maintenance fetch`.
 
-use std::path::PathBuf;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use clap::Args;
-use maintenance::fetch::{self, Archive, Mirror};
+use maintenance::fetch::{self, Archive, Available, Fetched, Mirror, Step};
 use serde_json::json;
 use url::Url;
 
@@ -12,6 +14,7 @@ use client::connection;
 use client::error::CliError;
 use client::input;
 use client::output::{Output, plain};
+use client::progress::{ProcessProgress, Progress};
 
 const MOST_KEYRING_BYTES: usize = 4 << 20;
 const MOST_CERTIFICATES_BYTES: usize = 4 << 20;
@@ -55,6 +58,60 @@ fn suite(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let plain = !text.is_empty() && text.bytes().all(allowed);
     if plain { Ok(text.to_owned()) } else { Err("give a code name such as bookworm".to_owned()) }
+}
+
+/// What is shown of the file that is being downloaded.
+struct Shown<'a, 'b> {
+    output: &'a mut Output<'b>,
+    file: Option<Progress>,
+    done: u64,
+}
+
+impl Shown<'_, '_> {
+    fn step(&mut self, step: Step<'_>) {
+        match step {
+            Step::Begins { file, bytes } => {
+                self.end();
+                self.output.note(plain(&format!("downloading {file}, {} kB", bytes.div_ceil(1000))));
+                self.file = Some(Progress::new(plain(file), Some(bytes)));
+                self.done = 0;
+            }
+            Step::Arrived { done } => self.done = done,
+        }
+    }
+
+    fn report(&mut self) {
+        if let Some(file) = &mut self.file {
+            file.report(self.done, &mut *self.output.err);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(mut file) = self.file.take() {
+            file.end(&mut *self.output.err);
+        }
+    }
+}
+
+/// Downloads packages. A file that takes longer than two seconds is shown with its bytes and their rate, also while none arrive.
+async fn download(
+    mirror: &Mirror,
+    packages: &[Available],
+    folder: &Path,
+    output: &mut Output<'_>,
+) -> Result<Fetched, maintenance::Error> {
+    let shown = RefCell::new(Shown { output, file: None, done: 0 });
+    let mut note = |step: Step<'_>| shown.borrow_mut().step(step);
+    let mut download = pin!(fetch::download(mirror, packages, folder, &mut note));
+    let result = loop {
+        tokio::select! {
+            biased;
+            result = &mut download => break result,
+            () = tokio::time::sleep(ProcessProgress::PAUSE) => shown.borrow_mut().report(),
+        }
+    };
+    shown.borrow_mut().end();
+    result
 }
 
 impl FetchArgs {
@@ -104,9 +161,7 @@ impl FetchArgs {
                 .collect();
             return output.table(&["PACKAGE", "VERSION", "BYTES", "SHA-256", "PATH"], &rows);
         };
-        let fetched = runtime
-            .block_on(fetch::download(&mirror, &packages, &folder, &mut |text| output.note(plain(text))))
-            .map_err(failed)?;
+        let fetched = runtime.block_on(download(&mirror, &packages, &folder, output)).map_err(failed)?;
         for other in &fetched.others {
             output.note(plain(&format!(
                 "{other} is not of this list: remove it if it is an older version, a build refuses two"

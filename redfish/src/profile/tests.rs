@@ -175,6 +175,7 @@ const IDENTITIES: &[(Shown, &str)] = &[
     (("", "", &["Supermicro"], "Supermicro", "X11DPH-T", "", "01.73.11", ""), "smc-x11-cfgcd"),
     (("", "", &["Supermicro"], "Supermicro", "SYS-821GE-TNHR", "ASPEED", "01.03.12", "/redfish/v1/Managers/1/VirtualMedia"), "smc-x12"),
     (("Supermicro", "", &[], "Super Micro Computer", "AS-1125HS", "", "01.00.35", ""), "smc-x12"),
+    (("Supermicro", "", &["Supermicro"], "Supermicro", "SYS-222H-TN", "", "01.02.04", ""), "smc-x12"),
     (("AMI", "AMI Redfish Server", &["Ami"], "GIGABYTE", "R282-Z90", "", "13.06.10", "/redfish/v1/Managers/Self/VirtualMedia"), "ami-megarac"),
     (("", "", &[], "", "", "OpenBmc", "2.14.0-dev", "/redfish/v1/Managers/bmc/VirtualMedia"), "openbmc"),
     (("OpenBMC", "", &["OpenBMC"], "", "", "", "", ""), "openbmc"),

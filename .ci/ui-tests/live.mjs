@@ -57,6 +57,7 @@ const rule = (name, place, defects, run, options = {}) => rules.push({ name, pla
 async function visit(browser, { name, place, run, options }, defect, number, meeting) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options.context });
   const faults = [], misplaced = [];
+  let ended = false;
   try {
     await context.addCookies([cookie]);
     const page = await context.newPage();
@@ -67,14 +68,16 @@ async function visit(browser, { name, place, run, options }, defect, number, mee
     const soon = (what, wanted) => until(what, wanted, defect && what.includes(defect[2]) ? brief : 20);
     const kind = options.asset ?? 'js';
     if (defect || process.env.UI_SCRIPT) {
-      await page.route(`**/ui/assets/*.${kind}`, async route => {
+      const serve = async route => {
         let body = kind === 'js' && process.env.UI_SCRIPT ? readFileSync(process.env.UI_SCRIPT, 'utf8') : await (await route.fetch()).text();
         if (defect) {
           if (body.split(defect[0]).length !== 2) misplaced.push(`not once in the ${kind}: ${defect[0]}`);
           body = body.replace(defect[0], () => defect[1]);
         }
         await route.fulfill({ body, contentType: kind === 'js' ? 'text/javascript' : 'text/css' });
-      });
+      };
+      // The end of a visit takes away what a page still reads.
+      await page.route(`**/ui/assets/*.${kind}`, route => serve(route).catch(error => { if (!ended) throw error; }));
     }
     if (options.prepare) await options.prepare(context, page);
     if (place) await page.goto(url + place);
@@ -89,6 +92,7 @@ async function visit(browser, { name, place, run, options }, defect, number, mee
     return { error, faults, misplaced };
   } finally {
     meeting.leave();
+    ended = true;
     await context.close();
   }
 }

@@ -84,7 +84,13 @@ impl PendingReads {
         state.recorded.saturating_add(state.in_flight.bytes).saturating_add(state.pending.bytes)
     }
 
-    /// The number of bytes that the store has for certain.
+    /// The number of bytes that were read and that the store does not have for certain.
+    pub(super) fn unrecorded_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.in_flight.bytes.saturating_add(state.pending.bytes)
+    }
+
+    /// The number of bytes that the store has for certain from this controller.
     pub(super) fn recorded_bytes(&self) -> u64 {
         self.state.lock().recorded
     }

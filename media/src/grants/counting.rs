@@ -6,7 +6,8 @@
 //!                      counting_since is another, misses_reads_after ─► reads may be missing: it cannot be known
 //! ```
 //!
-//! Invariant: a read is counted once, whether it is pending, in flight or recorded, and also if its grant leaves the cache.
+//! Invariant: no read is left out, whether it is pending, in flight or recorded, by this controller or by another one that served the
+//! image meanwhile, and also if its grant leaves the cache. One that is in flight may count twice; the mark has none such.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +35,10 @@ impl MediaGrants {
     ) -> Result<u64, GrantStoreUnavailable> {
         let mut bytes: u64 = 0;
         for token_hash in token_hashes {
-            let of_grant = match self.counted(token_hash) {
-                Some(reads) => {
-                    self.0.recorder.flush_one(&reads).await?;
-                    reads.recorded_bytes()
-                }
-                None => self.stored_bytes(token_hash).await?,
-            };
-            bytes = bytes.saturating_add(of_grant);
+            if let Some(reads) = self.counted(token_hash) {
+                self.0.recorder.flush_one(&reads).await?;
+            }
+            bytes = bytes.saturating_add(self.stored_bytes(token_hash).await?);
         }
         Ok(bytes)
     }
@@ -56,11 +53,10 @@ impl MediaGrants {
     ) -> Result<u64, GrantStoreUnavailable> {
         let mut bytes: u64 = 0;
         for token_hash in token_hashes {
-            let of_grant = match self.counted(token_hash) {
-                Some(reads) => reads.bytes(),
-                None => self.stored_bytes(token_hash).await?,
-            };
-            bytes = bytes.saturating_add(of_grant);
+            // Before the store is asked: what is recorded meanwhile is then in one of the two, or in both.
+            let unrecorded = self.counted(token_hash).map_or(0, |reads| reads.unrecorded_bytes());
+            let stored = self.stored_bytes(token_hash).await?;
+            bytes = bytes.saturating_add(stored).saturating_add(unrecorded);
         }
         Ok(bytes)
     }

@@ -136,6 +136,23 @@ async fn each_read_is_counted_once_and_reads_that_were_counted_for_a_mark_are_re
 }
 
 #[tokio::test(start_paused = true)]
+async fn reads_that_another_controller_has_served_are_counted_too() {
+    let (store, grants, _clock, _dir) = quiet_world().await;
+    let grant = grants.open(TASK_TOKEN).await.unwrap();
+    let token_hash = hash(TASK_TOKEN);
+    let all = || std::iter::once(&*token_hash);
+    grant.observer.read(0, 100);
+    let mark = grants.recorded_bytes(all()).await.unwrap();
+    // This controller stands still; its successor serves the host that boots.
+    let of_successor = GrantReads { bytes: 300, ..GrantReads::default() };
+    store.record_reads(&token_hash, of_successor).await.unwrap();
+    assert_eq!((mark, grants.bytes_read(all()).await.unwrap()), (100, 400));
+    grant.observer.read(100, 5);
+    assert_eq!(grants.bytes_read(all()).await.unwrap(), 405);
+    assert_eq!(grants.recorded_bytes(all()).await.unwrap(), 405, "the next mark has them");
+}
+
+#[tokio::test(start_paused = true)]
 async fn bytes_for_a_mark_are_refused_while_the_store_does_not_record() {
     let (store, grants, _clock, _dir) = quiet_world().await;
     let grant = grants.open(TASK_TOKEN).await.unwrap();

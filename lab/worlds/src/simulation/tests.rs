@@ -56,6 +56,7 @@ recorded_seeds! {
     seed_2922_a_controller_that_is_paused_at_the_end_of_the_fault_time_continues: 2922,
     seed_6825_a_late_delivery_does_not_wait_for_a_clock_that_was_set_back: 6825,
     seed_7933_no_controller_starts_beside_one_that_has_the_lock_and_has_not_yet_taken_over: 7933,
+    seed_12921_reads_that_another_controller_has_served_are_seen_by_one_that_was_paused: 12921,
     seed_25636_a_check_without_a_response_does_not_end_a_job_that_has_waited_long: 25636,
     seed_25760_a_retry_of_one_dispatcher_is_not_lost_by_another: 25760,
     seed_27017_the_last_job_is_the_last_one_created_even_if_the_clock_was_set_back: 27017,

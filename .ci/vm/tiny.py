@@ -1,4 +1,4 @@
-"""The tiny system that `short` and `killed` install: a kernel, busybox, GRUB, shim and an initramfs of 2 MB.
+"""The tiny system that `short`, `killed` and `agent` install: a kernel, busybox, GRUB, shim and an initramfs of 2 MB.
 
 It mounts the disk that was installed, reads the seed of cloud-init on it, requests a page of the controller, and prints CALLED-BACK and the number of
 its seeds; without a network card NO-CARD. Its kernels do not check their timer, because an emulated one is late on a busy host.
@@ -119,15 +119,20 @@ def root_file_system(folder, packages, work):
     (folder / "etc/default/grub").write_text('GRUB_CMDLINE_LINUX="console=ttyS0,115200 no_timer_check"\n')
 
 
-def layout(folder, target):
-    """Packs `folder` as an OCI image layout with the tag 1."""
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as archive:
+def layer(folder):
+    """Packs `folder` as a layer."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
         for path in sorted(folder.rglob("*")):
             entry = archive.gettarinfo(path, str(path.relative_to(folder)))
             entry.uid = entry.gid = entry.mtime = 0
             with path.open("rb") if entry.isreg() else io.BytesIO() as content:
                 archive.addfile(entry, content if entry.isreg() else None)
+    return out.getvalue()
+
+
+def layout(folder, target):
+    """Packs `folder` as an OCI image layout with the tag 1."""
     blobs = target / "blobs/sha256"
     blobs.mkdir(parents=True)
 
@@ -136,7 +141,7 @@ def layout(folder, target):
         (blobs / digest).write_bytes(data)
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(data)}
 
-    data = layer.getvalue()
+    data = layer(folder)
     rootfs = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(data).hexdigest()}"]}
     config = blob(json.dumps({"architecture": "amd64", "os": "linux", "rootfs": rootfs}).encode(), "config.v1+json")
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config,

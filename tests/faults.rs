@@ -183,6 +183,15 @@ async fn until_the_deadline(change: impl FnOnce(&mut SimBmcConfig)) -> EndedJob 
         scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
     let time = |key: &str| job["wait"][key].as_str().unwrap().parse::<model::Time>().unwrap();
     scene.skip(time("deadline").since(time("since")) + Duration::from_secs(1));
+    // To the controller this skip can be an outage, after which the wait has a minute more.
+    let is_over = |job: &Value| {
+        let waits = job["wait"]["reason"] == "report";
+        if waits {
+            scene.skip(Duration::from_secs(10));
+        }
+        !waits
+    };
+    scene.wait_skipping(&id, "the end of the wait for the report", is_over).await;
     finished(scene, &id).await
 }
 

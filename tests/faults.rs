@@ -179,17 +179,13 @@ async fn finished(scene: Scene, id: &str) -> EndedJob {
 async fn until_the_deadline(change: impl FnOnce(&mut SimBmcConfig)) -> EndedJob {
     let scene = scene(change).await;
     let id = scene.admin.create_job(SERIAL).await;
-    let job =
-        scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
-    let time = |key: &str| job["wait"][key].as_str().unwrap().parse::<model::Time>().unwrap();
-    scene.skip(time("deadline").since(time("since")) + Duration::from_secs(1));
-    // To the controller this skip can be an outage, after which the wait has a minute more.
+    let waits = |job: &Value| job["wait"]["reason"] == "report";
+    scene.wait_skipping(&id, "the wait for the report", waits).await;
     let is_over = |job: &Value| {
-        let waits = job["wait"]["reason"] == "report";
-        if waits {
-            scene.skip(Duration::from_secs(10));
+        if waits(job) {
+            scene.skip_deadline(job);
         }
-        !waits
+        !waits(job)
     };
     scene.wait_skipping(&id, "the end of the wait for the report", is_over).await;
     finished(scene, &id).await

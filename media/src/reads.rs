@@ -11,7 +11,7 @@
 //! immediately; later reads at most every ten seconds, for any number of requests.
 //!
 //! Invariants: noting a read never waits; records are increments, and an increment is repeated only if the store did not confirm
-//! it (bytes in the database can count twice, those of [`PendingReads::bytes`] cannot); one task writes for all grants and ends
+//! it, so that bytes in the database can count twice and never too little; one task writes for all grants and ends
 //! when nothing is pending; a grant has at most one entry in the queue.
 
 use std::sync::{Arc, OnceLock};

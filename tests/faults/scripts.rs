@@ -14,7 +14,6 @@ use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, JournalEntry, JournalItem, RequestKind, ResetType, SimBmcConfig,
     SimBmcSnapshot, StateChange,
 };
-use model::Time;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -142,10 +141,7 @@ async fn to_the_end(scene: &Scene, id: &str) -> Value {
         if over(&job) {
             return job;
         }
-        let deadline: Time = job["wait"]["deadline"].as_str().unwrap().parse().unwrap();
-        // To the controller a long skip can be an outage, after which an overdue wait has a minute more. Short ones are none.
-        let left = deadline.since(scene.now());
-        scene.skip(if left.is_zero() { Duration::from_secs(10) } else { left + Duration::from_secs(1) });
+        scene.skip_deadline(&job);
     }
 }
 

@@ -115,6 +115,14 @@ impl Scene {
         self.clock.now()
     }
 
+    /// Skips to the deadline of the job's wait, and by ten seconds once it has passed: to the controller a long skip can be an outage, after
+    /// which an overdue wait has a minute more. Short ones are none.
+    pub(crate) fn skip_deadline(&self, job: &Value) {
+        let deadline: Time = job["wait"]["deadline"].as_str().unwrap().parse().unwrap();
+        let left = deadline.since(self.now());
+        self.skip(if left.is_zero() { Duration::from_secs(10) } else { left + Duration::from_secs(1) });
+    }
+
     /// Skips to the next check of the job's wait, if the wait has one. The machine is given its time to report.
     fn skip_wait(&self, job: &Value) {
         if ["report", "media_report"].iter().any(|reason| job["wait"]["reason"] == *reason) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! /usr/bin/busybox   a link for each applet, /etc/passwd, /etc/profile      a shell on each console, started again when it ends
-//! /usr/sbin/dropbear /root/.ssh/authorized_keys, /run/rescue/host_key       started again when it ends; its log: /run/rescue/ssh.log
+//! /usr/sbin/dropbear authorized_keys of root, /run/rescue/host_key            started again when it ends; its log: /run/rescue/ssh.log
 //! ```
 //!
 //! Invariants: SSH takes keys only, and forwards nothing. The host key is made once for each start of the machine and never leaves it.

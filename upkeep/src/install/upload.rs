@@ -43,7 +43,7 @@ use super::watch;
 use super::way;
 use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
-use firmware::{Restart, VersionOrder, compare};
+use firmware::{Component, Restart, VersionOrder, compare};
 use model::mutant::{self, Mutant};
 use model::{Effect, NewEvent, StepName};
 
@@ -110,9 +110,12 @@ async fn send(
         true => Some(bmc.poll_update(&prepared.handle()).await.map_err(failed)?.state),
         false => None,
     };
+    // The BMC restarts for its own firmware, so that the time proves nothing there.
     upload.last_reset = match &found.discovery.manager {
-        Some(manager) => bmc.manager_status(manager).await.map_err(failed)?.last_reset,
-        None => None,
+        Some(manager) if current.item.component != Component::Bmc => {
+            bmc.manager_status(manager).await.map_err(failed)?.last_reset
+        }
+        _ => None,
     };
     upload.prepared = Some(prepared.clone());
     upload.looked_since = None;

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 
 use firmware::Component;
 use model::{Outcome, Run, RunId};
+use upkeep::UpkeepAction;
 
 use crate::firmware::{nic, order, order_of_nics, vendor};
+use crate::images::Files;
 use crate::kit::{Bench, Elsewhere, SERIAL};
 
 /// The time that the BMC takes to write an image. It passes only when a test says so.
@@ -35,10 +37,21 @@ impl Losing {
     /// Begins to install the components on a server of the vendor.
     async fn begin(name: &str, components: &[Component], keeps_version: bool) -> Self {
         let config = slow(name);
-        let (files, action) = order(&config, components);
-        let bench = Bench::with_files(config, files).await;
+        let order = order(&config, components);
         let loss = FlashFault::PowerLoss { away: FLASH, keeps_version };
-        bench.sim_bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(loss)));
+        Self::of(config, order, &[FaultEffect::Flash(loss)]).await
+    }
+
+    /// Orders on a server with these faults of its next update.
+    async fn of(
+        config: SimBmcConfig,
+        (files, action): (Files, UpkeepAction),
+        faults: &[FaultEffect],
+    ) -> Self {
+        let bench = Bench::with_files(config, files).await;
+        for fault in faults {
+            bench.sim_bmc.inject(Fault::once(FaultTrigger::Update, fault.clone()));
+        }
         let (worker, id) = (bench.worker("w1"), bench.order(action).await);
         Self { bench, worker, id }
     }
@@ -131,10 +144,8 @@ async fn a_cut_flash_of_the_bmc_itself_ends_by_its_version_and_the_host_is_left_
 async fn a_host_that_an_operator_switches_off_during_the_flash_of_the_bmc_is_left_off() {
     let mut config = vendor("generic");
     config.update.restart_time = FLASH;
-    let (files, action) = order(&config, &[Component::Bmc]);
-    let bench = Bench::with_files(config, files).await;
-    let (worker, id) = (bench.worker("w1"), bench.order(action).await);
-    let losing = Losing { bench, worker, id };
+    let order = order(&config, &[Component::Bmc]);
+    let losing = Losing::of(config, order, &[]).await;
     losing.bench.run_to_wait(&losing.worker, losing.id, "bmc_back").await;
     losing.bench.sim_bmc.switch_host_off();
     losing.power_is_back().await;
@@ -192,10 +203,7 @@ async fn a_version_that_is_installed_counts_and_no_further_component_is_sent_bef
     {
         let mut config = vendor("generic");
         config.service.firmware = devices.iter().map(|id| nic(id)).collect();
-        let (files, action) = order_of_nics("Contoso", "Network adapter");
-        let bench = Bench::with_files(config, files).await;
-        let (worker, id) = (bench.worker("w1"), bench.order(action).await);
-        let losing = Losing { bench, worker, id };
+        let losing = Losing::of(config, order_of_nics("Contoso", "Network adapter"), &[]).await;
         losing.bench.run_to_wait(&losing.worker, losing.id, "version").await;
         let ons = losing.bench.sim_bmc.power_ons();
         losing.bench.sim_bmc.lose_power(FLASH);
@@ -247,11 +255,8 @@ async fn a_host_that_was_off_before_is_off_after_the_loss_of_power() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_may_have_arrived_before_the_loss_of_power_is_not_sent_again() {
     let config = slow("generic");
-    let (files, action) = order(&config, &[Component::Bios]);
-    let bench = Bench::with_files(config, files).await;
-    bench.sim_bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Drop));
-    let (worker, id) = (bench.worker("w1"), bench.order(action).await);
-    let losing = Losing { bench, worker, id };
+    let order = order(&config, &[Component::Bios]);
+    let losing = Losing::of(config, order, &[FaultEffect::Drop]).await;
     losing.bench.run_to_wait(&losing.worker, losing.id, "upload_look").await;
     losing.bench.sim_bmc.lose_power(FLASH);
     losing.bench.run_to_wait(&losing.worker, losing.id, "bmc_back").await;

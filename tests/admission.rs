@@ -103,7 +103,9 @@ async fn a_dry_run_of_many_servers_says_of_each_what_the_batch_then_does() {
     std::fs::write(&file, recipe().to_string()).unwrap();
     // The second has an unfinished job, the fourth is not registered, the fifth is the first again.
     let serials = ["MANY-1", "MANY-2", "MANY-3", "MANY-9", "MANY-1"];
-    let create = ["job", "create", "--recipe", file.to_str().unwrap(), "--idempotency-key", "many", "--json"];
+    // The longest key: that of a row is longer.
+    let key = "k".repeat(128);
+    let create = ["job", "create", "--recipe", file.to_str().unwrap(), "--idempotency-key", &key, "--json"];
     let create: Vec<&str> =
         create.into_iter().chain(serials.iter().flat_map(|serial| ["--server", serial])).collect();
     let run = async |more: &[&str], code: i32| {

@@ -153,6 +153,47 @@ async fn all_jobs_of_a_filter_are_cancelled_and_retried_with_the_number_that_was
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn held_jobs_are_resumed_from_the_overview_with_the_number_that_was_seen() {
+    let scene = scene(["HELD-1", "HELD-2"].map(silent).to_vec()).await;
+    let mut jobs = Vec::new();
+    for serial in ["HELD-1", "HELD-2"] {
+        let job = scene.admin.create_job(serial).await;
+        scene.admin.awaits_report(&job).await;
+        jobs.push(job);
+    }
+    let hold = async |job: &str| {
+        scene.admin.post(&format!("/api/v1/jobs/{job}/hold"), &json!({})).await.expect(202);
+        scene.wait_skipping(job, "the hold", |job| job["hold"].is_object()).await
+    };
+    let held = hold(&jobs[0]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let place = format!("/ui/jobs/selection/resume?q=hold%3A{}", held["hold"]["class"].as_str().unwrap());
+    let overview = olga.get("/ui/").await;
+    assert!(overview.html.contains(&place), "{}", overview.html);
+    let ben = Browser::log_in(&scene, "ben", PASSWORD).await;
+    assert!(!ben.get("/ui/").await.html.contains(&place), "a viewer resumes nothing");
+    assert_eq!(ben.get(&place).await.status, 403);
+
+    let preview = olga.get(&place).await;
+    assert!(preview.html.contains("Resume 1 job?") && preview.html.contains("HELD-1"), "{}", preview.html);
+    hold(&jobs[1]).await;
+    let target = "/ui/jobs/selection/resume";
+    let sent = fields(&preview, &["csrf", "q", "expected"], &[("reason", "the switch works")]);
+    let refused = post(&olga, target, &sent).await;
+    assert_eq!((refused.status, refused.html.contains("Resume 2 jobs?")), (412, true), "{}", refused.html);
+    let sent = fields(&refused, &["csrf", "q", "expected"], &[("reason", "the switch works")]);
+    let done = post(&olga, target, &sent).await;
+    assert!(done.leads_to().ends_with("&done=resumed-all"), "{}", done.leads_to());
+    for job in &jobs {
+        scene.wait_skipping(job, "its continuation", |job| job["hold"].is_null()).await;
+        assert!(scene.admin.event_log(job).await.contains("the switch works"));
+    }
+    assert!(olga.get(&place).await.html.contains("Only held jobs can be resumed."));
+    assert_eq!(olga.get(target).await.status, 400, "a filter without a term selects nothing");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_made_from_a_filter_explains_its_failures_and_is_retried() {
     let scene = scene(["BAT-1", "BAT-2"].map(silent).to_vec()).await;
     let olga = Browser::log_in(&scene, "olga", PASSWORD).await;

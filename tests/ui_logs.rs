@@ -96,6 +96,15 @@ async fn the_page_of_events_has_filters_and_leads_to_older_events_with_them() {
     let older = ann.get(&link).await;
     assert!(older.html.contains("PAGE-1") && !older.html.contains("PAGE-2"), "{}", older.html);
     assert!(!older.html.contains("data-stream"), "an older page does not change");
+    let people = ann.get("/ui/events?actor=people").await;
+    assert!(
+        people.html.contains("PAGE-1")
+            && !people.html.contains("<td role=\"cell\" class=\"less\">engine</td>"),
+        "{}",
+        people.html
+    );
+    let engine = ann.get("/ui/events?actor=engine").await;
+    assert!(!engine.html.contains("PAGE-1"), "{}", engine.html);
     let none = ann.get("/ui/events?server=PAGE-9").await;
     assert!(none.html.contains("No event matches. Take a filter away."), "{}", none.html);
     let wrong = ann.get("/ui/events?level=bad").await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Scene, TIME_LIMIT, healthy, silent};
+use crate::kit::{Scene, TIME_LIMIT, healthy, recipe, silent};
 use crate::ui::{Browser, PASSWORD, Page, scene};
 use crate::ui_changes::{fields, post};
 
@@ -236,5 +236,47 @@ async fn the_page_of_a_job_shows_the_boot_mode_of_its_machine() {
     assert_eq!(shown["observed"]["boot_mode"], "UEFI", "{shown:#}");
     let page = Browser::log_in(&scene, "olga", PASSWORD).await.get(&format!("/ui/jobs/{job}")).await;
     assert!(page.html.contains("<dt>Boot mode</dt><dd>UEFI</dd>"), "{}", page.html);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_installation_is_compared_with_the_last_success_of_its_server() {
+    let scene = scene(vec![silent("UI-LAST")]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let install = async |status: &str, after: Option<&str>| {
+        let mut recipe = recipe();
+        if let Some(after) = after {
+            recipe["after"] = json!(after);
+        }
+        let order = json!({ "server_serial": "UI-LAST", "recipe": recipe });
+        let created = scene.admin.post("/api/v1/jobs", &order).await.expect(202);
+        let job = created["job_id"].as_str().unwrap().to_owned();
+        scene.admin.awaits_report(&job).await;
+        let token = scene.admin.job_document(&job).await["webhook_token"].as_str().unwrap().to_owned();
+        let mut report = json!({ "job_id": job, "status": status });
+        if status == "failed" {
+            report["failed_step"] = json!("image-linux.service");
+        }
+        scene.admin.report("UI-LAST", &token, &report).await.expect(200);
+        let outcome = scene.complete_skipping(&job).await["outcome"].as_str().unwrap().to_owned();
+        let page = olga.get(&format!("/ui/jobs/{job}")).await.html;
+        assert!(page.contains("<h2 id=\"re\">Recipe</h2>"), "{page}");
+        (job, outcome, page)
+    };
+    let (_, outcome, page) = install("failed", None).await;
+    assert_eq!((outcome.as_str(), page.contains("Against the last success")), ("failed", false), "{page}");
+    let (success, outcome, page) = install("success", None).await;
+    assert_eq!((outcome.as_str(), page.contains("Against the last success")), ("succeeded", false), "{page}");
+    let (_, _, page) = install("failed", None).await;
+    assert!(page.contains("Recipe and machine are as they were"), "{page}");
+    let (_, _, page) = install("failed", Some("off")).await;
+    let card = page.split("Against the last success").nth(1).and_then(|card| card.split("</section>").next());
+    let card = card.unwrap_or_else(|| panic!("no card: {page}"));
+    assert!(card.contains(&format!("/ui/jobs/{success}")), "{card}");
+    assert!(
+        card.contains("<dt>Afterwards</dt><dd><del class=\"quiet\">none</del> <b>off</b></dd>"),
+        "{card}"
+    );
+    assert!(card.contains("The same: ") && card.contains("Disk"), "{card}");
     scene.end().await;
 }

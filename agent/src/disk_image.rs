@@ -12,6 +12,7 @@
 
 use std::io::{self, Read};
 
+use beacon::Class;
 use disk_file::sector_of_image;
 use sha2::{Digest as _, Sha256};
 
@@ -19,13 +20,38 @@ use crate::device::Disk;
 
 const BLOCK: usize = 1024 * 1024;
 
+/// Why an image is not on the disk. Each has the sentence for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageError {
+    /// The image cannot be read; its reader knows why.
+    Unread(String),
+    /// The bytes are no disk image.
+    NoImage(String),
+    /// The image is not for this disk.
+    Unfit(String),
+    /// The disk cannot be written, or returns other bytes.
+    Disk(String),
+}
+
+impl ImageError {
+    /// Returns the class of the failure, unless the reader of the image has it, and the sentence.
+    #[must_use]
+    pub fn into_parts(self) -> (Option<Class>, String) {
+        match self {
+            Self::Unread(message) | Self::Disk(message) => (None, message),
+            Self::NoImage(message) => (Some(Class::Image), message),
+            Self::Unfit(message) => (Some(Class::Disk), message),
+        }
+    }
+}
+
 /// Reads and checks the first MiB of an image. Nothing is written.
 ///
 /// # Errors
-/// Returns a sentence when the stream fails, is no disk image, or was made for another sector size than the disk's.
-pub fn read_start(stream: &mut dyn Read, disk: &dyn Disk) -> Result<Vec<u8>, String> {
+/// When the stream fails, is no disk image, or was made for another sector size than the disk's or for a larger disk.
+pub fn read_start(stream: &mut dyn Read, disk: &dyn Disk) -> Result<Vec<u8>, ImageError> {
     let mut first = vec![0; BLOCK];
-    let length = fill(stream, &mut first).map_err(|source| failed("reading the image", source))?;
+    let length = fill(stream, &mut first).map_err(unread)?;
     first.truncate(length);
     check_start(&first, disk)?;
     Ok(first)
@@ -35,76 +61,93 @@ pub fn read_start(stream: &mut dyn Read, disk: &dyn Disk) -> Result<Vec<u8>, Str
 /// receives the number of bytes that were written. Returns the size of the image.
 ///
 /// # Errors
-/// Returns a sentence when the stream or the disk fails, the image does not fit, or the bytes that are read back differ.
+/// When the stream or the disk fails, the image does not fit, or the bytes that are read back differ.
 pub fn write(
     first: &[u8],
     stream: &mut dyn Read,
     disk: &dyn Disk,
     progress: &mut dyn FnMut(u64),
-) -> Result<u64, String> {
+) -> Result<u64, ImageError> {
     let mut sum = Sha256::new();
     sum.update(first);
     let mut at = first.len() as u64;
     let mut block = vec![0; BLOCK];
     loop {
-        let length = fill(stream, &mut block).map_err(|source| failed("reading the image", source))?;
+        let length = fill(stream, &mut block).map_err(unread)?;
         if length == 0 {
             break;
         }
         let bytes = &block[..length];
         let end = at + length as u64;
         if end > disk.size() {
-            return Err(format!("the image is larger than the disk, which has {} bytes", disk.size()));
+            let size = disk.size();
+            return Err(ImageError::Unfit(format!(
+                "the image is larger than the disk, which has {size} bytes"
+            )));
         }
         let written = if is_zero(bytes) { disk.zero(at..end) } else { disk.write_at(at, bytes) };
-        written.map_err(|source| failed("writing the disk", source))?;
+        written.map_err(|source| of_disk("writing the disk", source))?;
         sum.update(bytes);
         at = end;
         progress(at);
     }
-    disk.forget_cache().map_err(|source| failed("flushing the disk", source))?;
-    verify(disk, first, at, sum.finalize().into())?;
+    disk.forget_cache().map_err(|source| of_disk("flushing the disk", source))?;
+    verify(disk, first, at, sum.finalize().into()).map_err(ImageError::Disk)?;
     disk.write_at(0, first)
         .and_then(|()| disk.forget_cache())
-        .map_err(|source| failed("writing the disk", source))?;
+        .map_err(|source| of_disk("writing the disk", source))?;
     let mut back = vec![0; first.len()];
-    disk.read_at(0, &mut back).map_err(|source| failed("reading the disk back", source))?;
+    disk.read_at(0, &mut back).map_err(|source| of_disk("reading the disk back", source))?;
     if back != first {
-        return Err("the disk returns other bytes than were written to its start; replace it".to_owned());
+        let message = "the disk returns other bytes than were written to its start; replace it";
+        return Err(ImageError::Disk(message.to_owned()));
     }
     Ok(at)
 }
 
-fn failed(what: &str, source: io::Error) -> String {
-    format!("{what}: {}", crate::discovery::chain(&source))
+fn unread(source: io::Error) -> ImageError {
+    ImageError::Unread(format!("reading the image: {}", crate::discovery::chain(&source)))
 }
 
-fn check_start(first: &[u8], disk: &dyn Disk) -> Result<(), String> {
-    if first.len() < 512 || first.len() as u64 > disk.size() {
-        return Err(format!("the image does not fit: its start has {} bytes", first.len()));
+fn of_disk(what: &str, source: io::Error) -> ImageError {
+    ImageError::Disk(format!("{what}: {}", crate::discovery::chain(&source)))
+}
+
+fn check_start(first: &[u8], disk: &dyn Disk) -> Result<(), ImageError> {
+    if first.len() < 512 {
+        return Err(ImageError::NoImage(format!(
+            "the image has {} bytes, which is no disk image",
+            first.len()
+        )));
+    }
+    if first.len() as u64 > disk.size() {
+        return Err(ImageError::Unfit(format!(
+            "the image does not fit: its start has {} bytes",
+            first.len()
+        )));
     }
     let sector = sector_of_image(first);
     match sector {
-        Some(sector) if sector != disk.sector() => Err(format!(
+        Some(sector) if sector != disk.sector() => Err(ImageError::Unfit(format!(
             "the image was made for sectors of {sector} bytes and the disk has {}; it would not boot. Use an image for \
              this sector size",
             disk.sector()
-        )),
+        ))),
         None if first[510..512] != [0x55, 0xaa] => {
-            Err("the image is no disk image: it has neither a GPT nor an MBR".to_owned())
+            Err(ImageError::NoImage("the image is no disk image: it has neither a GPT nor an MBR".to_owned()))
         }
         // An MBR does not tell its sectors, and images with one are made for 512 bytes: each partition would begin elsewhere.
-        None if disk.sector() != 512 => Err(format!(
+        None if disk.sector() != 512 => Err(ImageError::Unfit(format!(
             "the image has an MBR, which counts sectors of 512 bytes, and the disk has {}; it would not boot. Use an image \
              with a GPT for this sector size",
             disk.sector()
-        )),
+        ))),
         _ => match end_of_partitions(first, sector) {
-            Some(end) if end > disk.size() => Err(format!(
+            Some(end) if end > disk.size() => Err(ImageError::Unfit(format!(
                 "the image is larger than the disk: its partitions end at {end} bytes and the disk has {}; nothing was written. Use a \
                  larger disk, or shrink the image",
                 disk.size()
-            )),
+            ))),
             _ => Ok(()),
         },
     }
@@ -144,7 +187,7 @@ fn verify(disk: &dyn Disk, first: &[u8], size: u64, expected: [u8; 32]) -> Resul
     while at < size {
         let length = usize::try_from(size - at).unwrap_or(BLOCK).min(BLOCK);
         disk.read_at(at, &mut block[..length])
-            .map_err(|source| format!("reading the disk back: {source}"))?;
+            .map_err(|source| format!("reading the disk back: {}", crate::discovery::chain(&source)))?;
         sum.update(&block[..length]);
         at += length as u64;
     }
@@ -180,9 +223,13 @@ mod tests {
     use crate::device::FileDisk;
     use crate::test_kit::{bootable_image, disk_image, is_filled};
 
+    fn words(error: ImageError) -> String {
+        error.into_parts().1
+    }
+
     fn write(image: &mut dyn Read, disk: &dyn Disk, progress: &mut dyn FnMut(u64)) -> Result<u64, String> {
-        let first = read_start(image, disk)?;
-        super::write(&first, image, disk, progress)
+        let first = read_start(image, disk).map_err(words)?;
+        super::write(&first, image, disk, progress).map_err(words)
     }
 
     #[test]
@@ -204,7 +251,7 @@ mod tests {
         for (image, word) in [
             (b"<html>not found</html>".repeat(100), "no disk image"),
             (bootable_image(4 << 20, 4096), "sectors of 4096"),
-            (b"short".to_vec(), "does not fit"),
+            (b"short".to_vec(), "5 bytes, which is no disk image"),
         ] {
             let refused = write(&mut &image[..], &disk, &mut |_| ()).unwrap_err();
             assert!(refused.contains(word), "{refused}");

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use beacon::Class;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -206,6 +207,11 @@ impl<'run> Reporter<'run> {
     /// Returns the place in which a reader of the OS image leaves the class of its failure.
     pub fn fault(&self) -> Fault {
         Fault::clone(&self.fault)
+    }
+
+    /// Keeps the class of the failure that follows. The first one is the cause of the others.
+    pub fn has_failed(&self, class: Class) {
+        let _ = self.fault.set(class);
     }
 
     fn by(channel: Channel<'run>, clock: &'run dyn Clock, job: &'run Job, log: &'run Log) -> Self {

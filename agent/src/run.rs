@@ -367,7 +367,15 @@ impl Run<'_> {
         let blob = linux::Watched::new(BlobReader::new(source, layer), |bytes| read.set(read.get() + bytes));
         let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
             .map_err(|source| failed(crate::discovery::chain(&source)))?;
-        let start = disk_image::read_start(&mut stream, self.disk).map_err(failed)?;
+        let sentence = |error: disk_image::ImageError| {
+            let (class, message) = error.into_parts();
+            if let Some(class) = class {
+                self.reporter.has_failed(class);
+            }
+            message
+        };
+        let start =
+            disk_image::read_start(&mut stream, self.disk).map_err(|error| failed(sentence(error)))?;
         self.step(Step::Wipe, || self.wipe(Vec::new(), &[]))?;
         let size = self.step(write, || {
             let total = self.disk.size().max(1);
@@ -377,6 +385,7 @@ impl Run<'_> {
                 let percent = write.percent() + done.min(89);
                 self.reporter.reading(write.unit(), percent, read.get(), layer.size);
             })
+            .map_err(sentence)
         })?;
         self.machine.log.line(write.unit(), format!("{size} bytes are written and read back"));
         Ok(())

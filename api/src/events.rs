@@ -24,12 +24,16 @@ use super::feed;
 use super::openapi::types;
 use model::filter::Glob;
 use model::{Event, EventLevel, RunId};
-use store::{EventSearch, LogPlace};
+use store::{ActorSearch, EventSearch, LogPlace};
 
 /// The most globs of types in one request.
 const MAX_TYPES: usize = 32;
 /// The parameters that only a page has.
-const OF_A_PAGE: [&str; 6] = ["before", "server", "type", "level", "since", "until"];
+const OF_A_PAGE: [&str; 7] = ["before", "server", "type", "level", "actor", "since", "until"];
+/// The `actor` that stands for every user and token.
+pub(crate) const PEOPLE: &str = "people";
+/// The maximum length of the name of an actor.
+const MAX_ACTOR: usize = 128;
 
 /// One page of events in the order of the log.
 #[derive(Serialize, JsonSchema)]
@@ -123,7 +127,16 @@ fn search(run: Option<RunId>, query: &HashMap<String, String>) -> Result<EventSe
             return Err(refused("level", Rule::Enum, "level is info, warn or error".to_owned()));
         }
     };
-    Ok(EventSearch { run, server, types, level, since: time("since")?, until: time("until")? })
+    let actor = match text("actor") {
+        None => None,
+        Some(PEOPLE) => Some(ActorSearch::People),
+        Some(name) if (1..=MAX_ACTOR).contains(&name.len()) => Some(ActorSearch::Named(name.to_owned())),
+        Some(_) => {
+            let message = format!("actor is a name of 1 to {MAX_ACTOR} characters, or {PEOPLE}");
+            return Err(refused("actor", Rule::Length, message));
+        }
+    };
+    Ok(EventSearch { run, server, types, level, actor, since: time("since")?, until: time("until")? })
 }
 
 /// A position of the log.

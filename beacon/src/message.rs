@@ -81,7 +81,7 @@ impl BeaconStep {
 /// Why a step failed. The log of the machine has the sentence; a beacon has no room for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// No disk, or more than one, matches, or the disk cannot be used.
+    /// No disk, or more than one, matches, the disk cannot be used, or the image is not for such a disk.
     Disk,
     /// The image is not the one that the manifest names: a digest differs, or a document is malformed.
     Image,
@@ -108,7 +108,7 @@ impl Class {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Disk => "no single disk of the machine fits the recipe; its console lists the disks",
+            Self::Disk => "the disks of the machine do not fit the recipe or its image; its console says why",
             Self::Image => "the OS image on the medium does not match its digests; push it again",
             Self::Medium => {
                 "the medium could not be read to its end; check the way from the BMC to the media address"

@@ -48,6 +48,9 @@ pub(super) struct ListEvents {
     /// Only events of this type, such as job.created or registry.*; * stands for any characters, ? for one; may be repeated
     #[arg(long = "type", value_name = "GLOB", value_parser = of_type)]
     types: Vec<Glob>,
+    /// Only events that this user, token or part of the program caused, such as engine; people stands for every user and token
+    #[arg(long, value_name = "NAME")]
+    actor: Option<String>,
     /// Only events of this server
     #[arg(long, value_name = "SERIAL")]
     server: Option<String>,
@@ -173,6 +176,7 @@ impl ListEvents {
             ("server", self.server.clone()),
             ("type", types),
             ("level", self.level.clone()),
+            ("actor", self.actor.clone()),
             ("since", time(&self.since)),
             ("until", time(&self.until)),
         ];

@@ -256,7 +256,7 @@ impl Engine {
         }
         let change = match verb {
             Verb::Hold => verbs::held(&snapshot, actor, reason, now),
-            _ => verbs::resumed(&snapshot, actor, now),
+            _ => verbs::resumed(&snapshot, actor, reason, now),
         };
         self.commit_change(change, expected, now).await
     }
@@ -264,7 +264,7 @@ impl Engine {
     /// The cancel signal of a run, and the change to commit with it when no worker has the lease.
     fn cancel_message(&self, snapshot: &mut Snapshot, actor: &str, reason: &str, now: Time) -> SignalMessage {
         let signal = cancel::signal(actor, reason, now);
-        let event = NewEvent::warn("verb.cancel", format!("cancel requested by {actor}")).by(actor);
+        let event = NewEvent::warn("verb.cancel", verbs::said("cancel requested", actor, reason)).by(actor);
         let change = snapshot.run.lease.is_none().then(|| {
             if !cancel::is_pending(snapshot) {
                 snapshot.signals.push(signal.clone());

@@ -77,8 +77,7 @@ fn with_cancel(mut change: RunChange, snapshot: &Snapshot) -> RunChange {
 
 /// The change of a hold that an operator requested.
 pub(super) fn held(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) -> RunChange {
-    let detail =
-        if reason.is_empty() { format!("held by {actor}") } else { format!("held by {actor}: {reason}") };
+    let detail = said("held", actor, reason);
     let mut change = hold::hold(snapshot, hold::held(HoldClass::OPERATOR, detail, now));
     for event in &mut change.events {
         actor.clone_into(&mut event.actor);
@@ -87,8 +86,16 @@ pub(super) fn held(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) ->
 }
 
 /// The change of a resume that an operator requested.
-pub(super) fn resumed(snapshot: &Snapshot, actor: &str, now: Time) -> RunChange {
+pub(super) fn resumed(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) -> RunChange {
     let mut change = hold::resume(snapshot, now);
-    change.events.push(NewEvent::info("run.resumed", format!("resumed by {actor}")).by(actor));
+    change.events.push(NewEvent::info("run.resumed", said("resumed", actor, reason)).by(actor));
     change
+}
+
+/// What an operator did, with the reason if there is one.
+pub(super) fn said(done: &str, actor: &str, reason: &str) -> String {
+    match reason {
+        "" => format!("{done} by {actor}"),
+        reason => format!("{done} by {actor}: {reason}"),
+    }
 }

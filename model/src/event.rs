@@ -8,6 +8,9 @@ use super::json_text::JsonText;
 use super::names::StepName;
 use super::time::Time;
 
+/// The actors of events that are parts of the program. No user and no token has such a name.
+pub const PROGRAM_ACTORS: [&str; 5] = ["controller", "engine", "maintenance-os", "media", "registry"];
+
 /// The severity of an event.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
@@ -41,7 +44,7 @@ pub struct NewEvent {
     pub step: Option<StepName>,
     /// The attempt of the step, beginning with 1.
     pub attempt: Option<u32>,
-    /// The actor that caused the event: `engine`, a user's name, `maintenance-os`.
+    /// The actor that caused the event: a name of [`PROGRAM_ACTORS`], or of a user or token.
     pub actor: String,
     /// One sentence for operators, without secrets.
     pub message: String,

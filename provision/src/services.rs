@@ -17,9 +17,14 @@ use secrets::TokenSeeds;
 /// Reads OS images in the registry before a machine is changed.
 #[async_trait]
 pub trait OsImages: Send + Sync {
-    /// Pins an image (`reference` is a tag or a digest) for `owner` if this controller's registry holds it. Returns whether it
-    /// does.
-    async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable>;
+    /// Pins an image (`reference` is a tag or a digest) for `owner` if this controller's registry holds it. Returns the digest of its
+    /// manifest, `sha256:…`; `None` if the registry does not hold it.
+    async fn hold(
+        &self,
+        repository: &str,
+        reference: &str,
+        owner: &str,
+    ) -> Result<Option<String>, Unavailable>;
     /// Returns whether this controller's registry holds this image, without a pin.
     async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable>;
     /// Returns what this controller's registry holds for a medium under a name: `reference` is a tag or a digest.

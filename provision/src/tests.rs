@@ -96,8 +96,8 @@ struct Stubs;
 
 #[async_trait]
 impl OsImages for Stubs {
-    async fn hold(&self, _: &str, _: &str, _: &str) -> Result<bool, Unavailable> {
-        Ok(false)
+    async fn hold(&self, _: &str, _: &str, _: &str) -> Result<Option<String>, Unavailable> {
+        Ok(None)
     }
     async fn holds(&self, _: &str, _: &str) -> Result<bool, Unavailable> {
         Ok(false)

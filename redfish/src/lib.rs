@@ -78,7 +78,7 @@ pub use host_status::HostStatus;
 pub use http_transport::{HttpOptions, HttpTransport, read_fingerprint};
 pub use inventory::{Account, Firmware, UpdateService};
 pub use limits::{CircuitOpen, GlobalLimit, LimitOptions, RequestLimits};
-pub use manager_reset::{ManagerReset, ManagerStatus};
+pub use manager_reset::{ManagerReset, ManagerStatus, RestartSince};
 pub use media::{ImageUrl, InsertOptions, InsertVia, Slot};
 pub use observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
 pub use options::ClientOptions;

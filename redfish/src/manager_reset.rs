@@ -5,6 +5,8 @@
 //!   reset_manager    AllowableValues, else ActionInfo, else the first wish -> POST Manager.Reset, sent once
 //!
 //!   LastResetTime  t1 ───── (BMC away) ───── t2     proof of a restart, where the BMC has the property
+//!                  t1 ± 60 s                        the same restart: a BMC may compute the time from its clock and its uptime
+//!                  earlier                          no proof: the clock of the BMC was set, or was lost
 //! ```
 //!
 //! The response proves nothing: a BMC may refuse to restart after a 2xx, and it may cut the connection before its response. An
@@ -12,6 +14,9 @@
 //! Specification: DSP0268 Manager, Actions.Reset and LastResetTime.
 
 use http::Method;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -23,6 +28,8 @@ use crate::json::{self, Resource};
 use crate::power_state::ResetType;
 
 const OPERATION: Operation = Operation::ResetManager;
+/// A BMC that computes its `LastResetTime` from its clock shows one that moves by some seconds.
+const CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(60);
 
 /// The kind of reset of a manager that the caller wants.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -73,6 +80,44 @@ impl ManagerStatus {
             firmware: json::word(fields, "FirmwareVersion"),
         }
     }
+}
+
+/// What the `LastResetTime` of a manager says about a restart since an earlier read of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RestartSince {
+    /// The manager has restarted: its time is later by more than a minute.
+    Yes,
+    /// The manager has not restarted: its time is the same, within a minute.
+    No,
+    /// Nothing: a time is missing, is no time, or is earlier than before.
+    Unknown,
+}
+
+impl ManagerStatus {
+    /// Returns whether the manager has restarted since the read whose [`last_reset`](Self::last_reset) was `before`.
+    #[must_use]
+    pub fn restart_since(&self, before: Option<&str>) -> RestartSince {
+        let (Some(before), Some(now)) = (before, self.last_reset.as_deref()) else {
+            return RestartSince::Unknown;
+        };
+        if before == now {
+            return RestartSince::No;
+        }
+        let (Some(before), Some(now)) = (time(before), time(now)) else { return RestartSince::Unknown };
+        let later = now.duration_since(before);
+        match later.abs() > CLOCK_ERROR {
+            false => RestartSince::No,
+            true if later.is_positive() => RestartSince::Yes,
+            true => RestartSince::Unknown,
+        }
+    }
+}
+
+/// Reads a Redfish time. The offset is missing on some BMCs; two times of one BMC can be compared without it.
+fn time(text: &str) -> Option<Timestamp> {
+    let zoned = || text.parse::<Timestamp>();
+    let local = || text.parse::<DateTime>().and_then(|local| TimeZone::UTC.to_timestamp(local));
+    zoned().or_else(|_no_offset| local()).ok()
 }
 
 impl Bmc {
@@ -160,6 +205,30 @@ mod tests {
         assert_eq!(full.last_reset.as_deref(), Some("2026-11-20T08:00:00Z"));
         let none = status("{}");
         assert_eq!((none.reset, none.last_reset), (None, None));
+    }
+
+    #[test]
+    fn only_a_time_that_is_later_by_more_than_a_minute_proves_a_restart() {
+        let since = |before: Option<&str>, now: &str| {
+            status(&format!(r#"{{"LastResetTime": "{now}"}}"#)).restart_since(before)
+        };
+        let before = Some("2026-11-20T08:00:00Z");
+        for (now, expected) in [
+            ("2026-11-20T08:00:00Z", RestartSince::No),
+            ("2026-11-20T08:01:00Z", RestartSince::No),
+            ("2026-11-20T07:59:58Z", RestartSince::No),
+            ("2026-11-20T10:00:03+02:00", RestartSince::No),
+            ("2026-11-20T08:01:01Z", RestartSince::Yes),
+            ("2026-11-20T08:04:00", RestartSince::Yes),
+            ("1970-01-01T00:00:31Z", RestartSince::Unknown),
+            ("yesterday", RestartSince::Unknown),
+            ("", RestartSince::Unknown),
+        ] {
+            assert_eq!(since(before, now), expected, "{now}");
+        }
+        assert_eq!(since(None, "2026-11-20T08:00:00Z"), RestartSince::Unknown);
+        assert_eq!(since(Some("at noon"), "at noon"), RestartSince::No, "the same text is the same restart");
+        assert_eq!(status("{}").restart_since(before), RestartSince::Unknown);
     }
 
     #[test]

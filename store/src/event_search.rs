@@ -1,4 +1,4 @@
-//! The search in the event log: one page after or before a position, by run, server, type, level and time.
+//! The search in the event log: one page after or before a position, by run, server, type, level, actor and time.
 //!
 //! ```text
 //!   position   1 ...... floor [ what one page reads ) before      After   oldest first, up to `limit`, then `next`
@@ -16,7 +16,7 @@ use super::events::{COLUMNS, event};
 use super::rows::{ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use model::filter::Glob;
-use model::{Event, EventLevel, RunId, Serial, Time};
+use model::{Event, EventLevel, PROGRAM_ACTORS, RunId, Serial, Time};
 
 /// The most positions of the whole log that one page reads for a filter.
 pub(super) const PART: i64 = 100_000;
@@ -33,17 +33,29 @@ pub struct EventSearch {
     pub types: Vec<Glob>,
     /// Only events of this level or a higher one.
     pub level: Option<EventLevel>,
+    /// Only events that this actor caused.
+    pub actor: Option<ActorSearch>,
     /// Only events of this time or later.
     pub since: Option<Time>,
     /// Only events before this time.
     pub until: Option<Time>,
 }
 
+/// Which actors a search wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActorSearch {
+    /// Every user and token: all but the parts of the program.
+    People,
+    /// The actor of this name.
+    Named(String),
+}
+
 impl EventSearch {
     /// Whether events of the whole log are read that the search does not want.
     fn reads_in_vain(&self) -> bool {
-        let Self { run, server, types, level, since, until } = self;
-        let is_filtered = !types.is_empty() || level.is_some() || since.is_some() || until.is_some();
+        let Self { run, server, types, level, actor, since, until } = self;
+        let is_filtered =
+            !types.is_empty() || level.is_some() || actor.is_some() || since.is_some() || until.is_some();
         run.is_none() && server.is_none() && is_filtered
     }
 }
@@ -160,6 +172,9 @@ fn between(
     let mut parameters: Vec<&dyn ToSql> = vec![&low, &high, &limit, &since, &until, &run, &server];
     let types: Vec<&str> = search.types.iter().map(Glob::as_str).collect();
     parameters.extend(types.iter().map(|glob| glob as &dyn ToSql));
+    if let Some(ActorSearch::Named(name)) = &search.actor {
+        parameters.push(name);
+    }
     all(connection, OPERATION, &sql(search, order), &parameters, event)
 }
 
@@ -177,6 +192,16 @@ pub(super) fn sql(search: &EventSearch, order: Order) -> String {
     if !search.types.is_empty() {
         let globs = (1..=search.types.len()).map(|number| format!("type GLOB ?{}", BEFORE_TYPES + number));
         wanted.push_str(&format!(" AND ({})", globs.collect::<Vec<_>>().join(" OR ")));
+    }
+    match &search.actor {
+        None => {}
+        // The names are constants without a quotation mark.
+        Some(ActorSearch::People) => {
+            wanted.push_str(&format!(" AND actor NOT IN ('{}')", PROGRAM_ACTORS.join("', '")));
+        }
+        Some(ActorSearch::Named(_)) => {
+            wanted.push_str(&format!(" AND actor = ?{}", BEFORE_TYPES + search.types.len() + 1));
+        }
     }
     let order = match order {
         Order::Oldest => "ORDER BY seq LIMIT ?3",

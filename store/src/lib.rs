@@ -93,7 +93,7 @@ pub use create::{Created, Creation};
 pub use db::Store;
 pub use elsewhere::{ElsewhereOrder, OutputWritten};
 pub use error::StoreError;
-pub use event_search::{EventSearch, EventsFound, LogPlace};
+pub use event_search::{ActorSearch, EventSearch, EventsFound, LogPlace};
 pub use events::EventFilter;
 pub use filters::Present;
 pub use firmware_sets::{CreatedFirmwareSet, StoredFirmwareFile, StoredFirmwareSet};

@@ -18,9 +18,9 @@ use ui::State;
 use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, Readiness, ServerPage};
 use ui::view::{
     AccountView, Ask, AskEffect, AuditSearch, BatchForm, BatchPreview, BatchView, CallerRole, ErrorPage,
-    EventsSearch, FormView, Frame, ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView,
-    LimitFields, LogView, LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, RegistryPlace,
-    RegistryTls, ServerPageView, ServerParts, ServersView, Tab, TableView, Theme,
+    EventsSearch, FormView, Frame, ImportForm, IssuedView, JobForm, JobParts, JobView, JobsQuery, JobsVerb,
+    JobsView, LimitFields, LogView, LoginView, MediaQuery, NewJobView, NewServerView, OverviewView,
+    RegistryPlace, RegistryTls, ServerPageView, ServerParts, ServersView, Tab, TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -167,9 +167,37 @@ fn job_page(text: &str, role: CallerRole) -> String {
         "image": "boot", "size": 641_728_512, "bytes": 417_333_248, "first_read_at": "2026-11-23T14:07:46.000Z",
         "boot_read_at": null, "last_read_at": "2026-11-23T14:20:31.000Z", "ended_at": null,
     }]);
-    let media: Vec<ui::data::MediaRead> = of(media);
     let observed = server(text)["observed"].clone();
-    JobView::of(frame(role), &of(detail), &of(why), &media, Some(&observed)).render().unwrap()
+    let begun = |bios: &str, digest: &str| {
+        let recipe = json!({
+            "task_target": "install-linux.target", "oci_url": text, "disk_hints": { "serial": text }, "partitions": 2,
+            "user_data": { "bytes": 2048 },
+        });
+        let found = json!({ "model": text, "bios_version": bios, "boot_mode": "UEFI" });
+        let events = [
+            ("job.created", recipe),
+            ("validate.done", json!({ "os_image_digest": digest })),
+            ("redfish.discovered", found),
+        ];
+        events
+            .map(|(kind, data)| {
+                let mut event = event(4700, "info", text);
+                (event["type"], event["data"]) = (json!(kind), data);
+                of(event)
+            })
+            .to_vec()
+    };
+    let parts = JobParts {
+        media: of(media),
+        observed: Some(observed),
+        begun: begun("2.4.1", &format!("sha256:{}", "4018".repeat(16))),
+        success: Some(ui::data::LastSuccess {
+            job_id: "01a205f0-1b43-71f3-9bb7-46f5185387f1".to_owned(),
+            ended_at: "2026-11-03T14:20:40Z".parse().unwrap(),
+            begun: begun("2.3.5", &format!("sha256:{}", "e41b".repeat(16))),
+        }),
+    };
+    JobView::of(frame(role), &of(detail), &of(why), &parts).render().unwrap()
 }
 
 fn server_page(text: &str, role: CallerRole) -> String {
@@ -263,8 +291,15 @@ fn many(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
         ("batch-retry", form(FormView::retry_batch(f(), &of(batch(text)), CAUSE, "k"))),
         ("batch-cancel", form(FormView::cancel_batch(f(), &of(batch(text))))),
         ("batch-new", form(FormView::new_batch(f(), &entered, wrong.clone(), Some(&preview)))),
-        ("jobs-retry", form(FormView::jobs_selection(f(), "retry", text, &selection, &limits, "k"))),
-        ("jobs-cancel", form(FormView::jobs_selection(f(), "cancel", text, &selection, &limits, "k"))),
+        ("jobs-retry", form(FormView::jobs_selection(f(), JobsVerb::Retry, text, &selection, &limits, "k"))),
+        (
+            "jobs-cancel",
+            form(FormView::jobs_selection(f(), JobsVerb::Cancel, text, &selection, &limits, "k")),
+        ),
+        (
+            "jobs-resume",
+            form(FormView::jobs_selection(f(), JobsVerb::Resume, text, &selection, &limits, "k")),
+        ),
         ("import", form(FormView::import(f(), &table, wrong.clone()))),
         ("import-preview", form(FormView::import_preview(f(), &import, "sealed:v1:x"))),
         ("imported", TableView::imported(f(), &import).render().unwrap()),

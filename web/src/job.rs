@@ -6,8 +6,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::json;
 use ui::State;
-use ui::data::{ExplanationJson, JobDetailJson, JobJson, JobPageJson, MediaReads, ServerJson};
-use ui::view::{Ask, AskEffect, JobView, LogView, Tab};
+use ui::data::{
+    EventJson, EventPage, ExplanationJson, JobDetailJson, JobJson, JobPageJson, LastSuccess, MediaReads,
+    ServerJson,
+};
+use ui::view::{Ask, AskEffect, JOB_FACTS, JobParts, JobView, LogView, Tab};
 use uuid::Uuid;
 
 use super::form::Form;
@@ -18,6 +21,10 @@ use super::visit::{Change, Visit, encoded, html};
 const INSTALLATION: &str = "provision";
 /// The step that only a rescue session has; a rescue session writes to no disk.
 const RESCUE: &str = "rescue.wait";
+/// The events that are read for the recipe and the machine of a job. A step that is tried again makes one more.
+const FACTS: u32 = 20;
+/// The newest successes among which one is looked for that is older than a job.
+const NEWEST: u32 = 20;
 
 /// Shows one job.
 pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
@@ -33,18 +40,49 @@ async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
         visit.get::<ExplanationJson>(&explain),
         visit.get::<MediaReads>(&media),
     )?;
-    let observed = match &detail.job.server_serial {
+    let server = match &detail.job.server_serial {
         Some(serial) => visit.get::<ServerJson>(&format!("/api/v1/servers/{}", encoded(serial))).await.ok(),
         None => None,
     };
-    let observed = observed.and_then(|server| server.observed);
+    let is_installation = detail.job.workflow == INSTALLATION;
+    let begun = if is_installation { begun(visit, id).await? } else { Vec::new() };
+    let has_failed = is_installation && detail.job.outcome.as_deref() == Some("failed");
+    let success = if has_failed { last_success(visit, &detail.job).await? } else { None };
     let title = detail.job.server_serial.clone().unwrap_or_else(|| "Job".to_owned());
     let mut frame = visit.frame(title, Tab::Jobs).await?;
     if detail.job.status != "complete" {
         let after = detail.events.last().map_or(0, |event| event.seq);
         frame.stream = Some(format!("/api/v1/jobs/{id}/events?after={after}"));
     }
-    html(&JobView::of(frame, &detail, &why, &media.media, observed.as_ref()))
+    let observed = server.and_then(|server| server.observed);
+    let parts = JobParts { media: media.media, observed, begun, success };
+    html(&JobView::of(frame, &detail, &why, &parts))
+}
+
+/// Reads the events of an installation that say what it is to install on what machine.
+async fn begun(visit: &Visit, id: &str) -> Result<Vec<EventJson>, Refusal> {
+    let path = format!("/api/v1/jobs/{id}/events?after=0&type={JOB_FACTS}&limit={FACTS}");
+    Ok(visit.get::<EventPage>(&path).await?.events)
+}
+
+/// Finds the installation of the server that succeeded last before a job.
+async fn last_success(visit: &Visit, job: &JobJson) -> Result<Option<LastSuccess>, Refusal> {
+    let Some(serial) = &job.server_serial else { return Ok(None) };
+    let successes = successes(visit, serial, NEWEST).await?;
+    let Some(success) = successes.into_iter().find(|other| other.created_at < job.created_at) else {
+        return Ok(None);
+    };
+    let begun = begun(visit, &encoded(&success.job_id)).await?;
+    Ok(Some(LastSuccess { job_id: success.job_id, ended_at: success.last_update, begun }))
+}
+
+/// Reads the installations of a server that have succeeded, the newest first.
+async fn successes(visit: &Visit, serial: &str, limit: u32) -> Result<Vec<JobJson>, Refusal> {
+    let path = format!(
+        "/api/v1/jobs?server_serial={}&workflow={INSTALLATION}&outcome=succeeded&limit={limit}",
+        encoded(serial)
+    );
+    Ok(visit.get::<JobPageJson>(&path).await?.jobs)
 }
 
 /// The end of the log of the maintenance OS.
@@ -152,11 +190,7 @@ async fn question(
 /// The newest succeeded installation of the server of a job, if it was created after the job.
 async fn newer_installation(visit: &Visit, job: &JobJson) -> Result<Option<JobJson>, Refusal> {
     let Some(serial) = &job.server_serial else { return Ok(None) };
-    let path = format!(
-        "/api/v1/jobs?server_serial={}&workflow={INSTALLATION}&outcome=succeeded&limit=1",
-        encoded(serial)
-    );
-    let newest = visit.get::<JobPageJson>(&path).await?.jobs.into_iter().next();
+    let newest = successes(visit, serial, 1).await?.into_iter().next();
     Ok(newest.filter(|newest| newest.job_id != job.job_id && newest.created_at > job.created_at))
 }
 

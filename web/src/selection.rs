@@ -7,8 +7,8 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use std::time::Duration;
 use ui::State;
-use ui::data::{CreatedBatchJson, SelectionJson, ServerPage};
-use ui::view::{FormView, LimitFields, Tab, TableView};
+use ui::data::{CreatedBatchJson, JobOfServer, JobPageJson, SelectionJson, ServerPage};
+use ui::view::{FormView, JobsVerb, LimitFields, Tab, TableView};
 use uuid::Uuid;
 
 use super::form::Form;
@@ -22,12 +22,16 @@ const AT_ONCE: usize = 16;
 /// The time in which a request begins to read BMCs. The result names each BMC that is left as not read.
 const PROBE_TIME: Duration = Duration::from_secs(100);
 
+/// The jobs that one request resumes, one after the other.
+const MAX_RESUMED: usize = 200;
+/// The time in which a request begins to resume jobs.
+const RESUME_TIME: Duration = Duration::from_secs(60);
+/// The resumed jobs that a preview names.
+const NAMED: usize = 20;
+
 /// The verbs for all jobs of a filter.
-fn known(verb: &str) -> Result<(), Refusal> {
-    match verb {
-        "cancel" | "retry" => Ok(()),
-        _ => Err(Refusal::unknown_page()),
-    }
+fn known(verb: &str) -> Result<JobsVerb, Refusal> {
+    JobsVerb::ALL.into_iter().find(|known| known.word() == verb).ok_or_else(Refusal::unknown_page)
 }
 
 /// The limits that a form has.
@@ -61,9 +65,19 @@ async fn preview(
     limits: &LimitFields,
     changed: Option<&Refusal>,
 ) -> Result<Response, Refusal> {
-    known(verb)?;
-    let selection: SelectionJson =
-        visit.preview(&format!("/api/v1/job-selections/{verb}"), json!({ "filter": filter })).await?;
+    let verb = known(verb)?;
+    let selection: SelectionJson = match verb {
+        JobsVerb::Resume => {
+            let mut held = held(visit, filter).await?;
+            let count = held.len() as u64;
+            held.truncate(NAMED);
+            SelectionJson { count, superseded: 0, first: held }
+        }
+        JobsVerb::Cancel | JobsVerb::Retry => {
+            let path = format!("/api/v1/job-selections/{}", verb.word());
+            visit.preview(&path, json!({ "filter": filter })).await?
+        }
+    };
     let frame = visit.frame("Many jobs", Tab::Jobs).await?;
     let view = FormView::jobs_selection(frame, verb, filter, &selection, limits, &Uuid::now_v7().to_string());
     match changed {
@@ -87,22 +101,70 @@ pub(super) async fn jobs(visit: Visit, Path(verb): Path<String>, form: Form) -> 
 }
 
 async fn change(visit: &Visit, verb: &str, form: &Form) -> Result<Response, Refusal> {
-    known(verb)?;
+    let verb = known(verb)?;
     let filter = form.get("q");
     let expected: u64 =
         form.get("expected").parse().map_err(|_| Refusal::field("expected", "is a number"))?;
+    if verb == JobsVerb::Resume {
+        return resume(visit, filter, expected, form).await;
+    }
     let mut body = json!({ "filter": filter, "expected": expected, "reason": form.get("reason") });
     add_limits(&mut body, form)?;
-    let path = format!("/api/v1/job-selections/{verb}");
+    let path = format!("/api/v1/job-selections/{}", verb.word());
     let response = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
     let place = match verb {
-        "retry" => {
+        JobsVerb::Retry => {
             let created: CreatedBatchJson = response.read()?;
             format!("/ui/batches/{}?done=batch-retry", encoded(&created.batch_id))
         }
-        _ => format!("/ui/jobs?q={}&done=cancelled-all", encoded(filter)),
+        JobsVerb::Cancel | JobsVerb::Resume => {
+            format!("/ui/jobs?q={}&done=cancelled-all", encoded(filter))
+        }
     };
     Ok(Redirect::to(&place).into_response())
+}
+
+/// The held jobs of a filter.
+async fn held(visit: &Visit, filter: &str) -> Result<Vec<JobOfServer>, Refusal> {
+    if filter.trim().is_empty() {
+        return Err(Refusal::field("q", "is a filter; without a term it would select every job"));
+    }
+    let filter = format!("{filter} condition:held");
+    let path = format!("/api/v1/jobs?limit={MAX_RESUMED}&filter={}", encoded(&filter));
+    let page: JobPageJson = visit.get(&path).await?;
+    if page.next.is_some() {
+        let message = format!("the filter selects more than {MAX_RESUMED} held jobs; narrow it");
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "validation_error", &message));
+    }
+    let jobs = page.jobs.into_iter();
+    Ok(jobs.map(|job| JobOfServer { job_id: job.job_id, server_serial: job.server_serial }).collect())
+}
+
+/// Resumes the held jobs of a filter. A job that is no longer held is left out.
+async fn resume(visit: &Visit, filter: &str, expected: u64, form: &Form) -> Result<Response, Refusal> {
+    let held = held(visit, filter).await?;
+    if held.len() as u64 != expected {
+        let message = format!(
+            "the filter selects {} held jobs now and {expected} were expected; nothing was done: look at it again",
+            held.len()
+        );
+        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", &message));
+    }
+    let until = tokio::time::Instant::now() + RESUME_TIME;
+    for job in held {
+        if tokio::time::Instant::now() >= until {
+            let message = "not every job was resumed in the time of one request; resume the others again";
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message));
+        }
+        let path = format!("/api/v1/jobs/{}/resume", encoded(&job.job_id));
+        let body = Some(json!({ "reason": form.get("reason") }));
+        match visit.change(Change { method: Method::POST, path: &path, body, form }).await {
+            Ok(_resumed) => {}
+            Err(refusal) if refusal.status == StatusCode::CONFLICT => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(Redirect::to(&format!("/ui/jobs?q={}&done=resumed-all", encoded(filter))).into_response())
 }
 
 /// The serial numbers of the servers of a filter: at most `most`, and whether there are more.

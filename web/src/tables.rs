@@ -28,6 +28,7 @@ pub(super) async fn events(visit: Visit) -> Response {
             server: text("server"),
             types: text("type"),
             level: text("level"),
+            actor: text("actor"),
             since: text("since"),
             until: text("until"),
         };

@@ -370,6 +370,7 @@ fn notice(done: &str) -> Option<&'static str> {
         "undrained" => "Jobs start again.",
         "batch" => "The cancels of the batch are stored.",
         "session" => "The login has ended.",
+        "resumed-all" => "The jobs are resumed. One whose cause is still there is held again.",
         "cancelled-all" => "The cancels are stored. The cleanups follow.",
         "batch-created" => "The batch is stored. Its jobs start in the order of their rows.",
         "batch-retry" => "This is the new batch. The former one is unchanged.",

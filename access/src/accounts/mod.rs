@@ -24,12 +24,13 @@ pub use worker_tokens::{NewWorkerToken, WorkerTokenView};
 use thiserror::Error;
 
 use crate::auth::{JOB_USERNAME, Logins, PasswordError};
+use model::PROGRAM_ACTORS;
 use secrets::NoRandomness;
 use store::{LoginGuard, MAX_ACCOUNTS, MAX_WORKER_TOKENS, Store, StoreError};
 
-/// Names that events have for parts of the program.
-const RESERVED: [&str; 7] =
-    ["anonymous", "controller", "engine", "local", "maintenance-os", "media", "registry"];
+/// Names that events have for a request without a login and for a command beside a stopped controller, and the word by which a filter
+/// of events means every user and token. The names of [`PROGRAM_ACTORS`] are reserved too.
+const RESERVED: [&str; 3] = ["anonymous", "local", "people"];
 /// The maximum length of a name of a user or token.
 const MAX_NAME: usize = 64;
 
@@ -63,8 +64,8 @@ impl<'a> Accounts<'a> {
             let message = format!("a name has 1 to {MAX_NAME} letters, digits and characters of -._@");
             return Err(AccountError::Invalid { field: "name", message });
         }
-        if name == JOB_USERNAME || RESERVED.contains(&name) {
-            let message = format!("{name} is the name of a part of the program; choose another one");
+        if name == JOB_USERNAME || RESERVED.contains(&name) || PROGRAM_ACTORS.contains(&name) {
+            let message = format!("{name} has a meaning in events and logins; choose another name");
             return Err(AccountError::Invalid { field: "name", message });
         }
         if self.logins.configured_user.as_deref() == Some(name) {

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
+use beacon::Class;
 use recipe::PartitionType;
 
 use crate::device::Disk;
@@ -93,10 +94,14 @@ fn install_from(
         .log
         .line(unit::IMAGE_LINUX, format!("the image is {} with {} layers", image.digest, image.layers.len()));
     let sizes: Vec<(u64, u64)> = disks.iter().map(|disk| (disk.size(), disk.sector())).collect();
-    let layout = Layout::over(&task.layout, &task.storage, &sizes, found.job.job_id)
-        .map_err(failed(unit::PARTITION))?;
+    // The recipe is another one than these disks, or the way this machine was started, need.
+    let unfit = |message: String| {
+        run.reporter.has_failed(Class::Disk);
+        failed(unit::PARTITION)(message)
+    };
+    let layout = Layout::over(&task.layout, &task.storage, &sizes, found.job.job_id).map_err(unfit)?;
     if machine.linux.efi_variables().is_none() {
-        check_for_bios(&layout, &sizes).map_err(failed(unit::PARTITION))?;
+        check_for_bios(&layout, &sizes).map_err(unfit)?;
     }
     let targets =
         run.facts().map(|disk| LinuxTarget { name: disk.name.clone(), sector: disk.sector }).collect();

@@ -226,21 +226,29 @@ fn nothing_is_written_when_the_disk_the_image_or_the_recipe_is_wrong() {
         (
             json!({"task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "target_disk": "/dev/sda"}),
             image.clone(),
-            "select-disk.service",
+            ("select-disk.service", "input"),
         ),
         (
             json!({"task_target": "install-image.target", "oci_url": "c.test:1/os/disk:2", "disk_hints": {"serial": "SER-sda"}}),
             image.clone(),
-            "image-disk.service",
+            ("image-disk.service", "media"),
         ),
-        (install(), bootable_image(4 * MIB, 4096), "image-disk.service"),
-        (install(), b"an error page".repeat(200), "image-disk.service"),
-        (json!({"task_target": "install-windows.target"}), image, "provision-dispatcher.service"),
+        (install(), bootable_image(4 * MIB, 4096), ("image-disk.service", "input")),
+        (install(), bootable_image(20 * MIB, 512), ("image-disk.service", "input")),
+        (install(), b"an error page".repeat(200), ("image-disk.service", "media")),
+        (install(), b"short".to_vec(), ("image-disk.service", "media")),
+        (
+            json!({"task_target": "install-windows.target"}),
+            image,
+            ("provision-dispatcher.service", "installer"),
+        ),
     ];
-    for (recipe, layer, expected) in cases {
+    for (recipe, layer, (unit, class)) in cases {
         let room = Room::new(&[14, 14]);
-        let outcome = room.run(&controller(layer, "application/octet-stream"), &recipe);
-        assert_eq!(step(&outcome).0, expected);
+        let http = controller(layer, "application/octet-stream");
+        let outcome = room.run(&http, &recipe);
+        assert_eq!(step(&outcome).0, unit, "{outcome:?}");
+        assert_eq!(reports(&http).pop().unwrap()["class"], class, "{outcome:?}");
         assert!(room.is_untouched("sda") && room.is_untouched("sdb"), "{recipe}");
     }
 }

@@ -25,7 +25,8 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
 use super::super::jobs::{
-    JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
+    JobRequest, LAST_ROW, MAX_LABELS, created_job, find_replay, idempotency_key, refused,
+    with_server_resources,
 };
 use super::super::openapi::types;
 use super::super::request_audit;
@@ -38,6 +39,8 @@ use store::CreatedBatch;
 
 /// The maximum of rows in one request.
 const MAX_ROWS: usize = 10_000;
+const _: () =
+    assert!(MAX_ROWS == 10_usize.pow(LAST_ROW.len() as u32 - 1), "the last row has the longest key");
 /// Rows written in one transaction.
 pub(super) const CHUNK: usize = 500;
 

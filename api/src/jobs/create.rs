@@ -9,7 +9,9 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanWrite, JsonBody};
 use super::super::{request_audit, visible};
-use super::order::{JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources};
+use super::order::{
+    JobRequest, created_job, find_replay, idempotency_key, preview_key, refused, with_server_resources,
+};
 use super::view::CreatedJobView;
 use access::auth::Principal;
 use model::{JobStatus, RunId, Serial, Time};
@@ -27,7 +29,7 @@ pub(crate) async fn create(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let dry_run = dry_run(uri.query())?;
-    let key = idempotency_key(&headers)?;
+    let key = if dry_run { preview_key(&headers) } else { idempotency_key(&headers) }?;
     let request: JobRequest = body.read()?;
     let order = request.order(key)?;
     request_span::of_server(Some(&order.server_serial));

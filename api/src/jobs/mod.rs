@@ -22,7 +22,8 @@ pub(super) use list::list;
 pub(super) use log::log;
 pub(super) use media::media;
 pub(super) use order::{
-    JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
+    JobRequest, LAST_ROW, MAX_LABELS, created_job, find_replay, idempotency_key, refused,
+    with_server_resources,
 };
 pub(super) use retry::retry;
 pub(super) use selection::{cancel_selected, retry_selected};

@@ -22,6 +22,8 @@ use store::{Created, ServerResources};
 
 /// The longest idempotency key.
 const MAX_KEY: usize = 128;
+/// What the key of the last row of the largest batch has behind the key of the batch.
+pub(crate) const LAST_ROW: &str = "#9999";
 /// The maximum of labels.
 pub(crate) const MAX_LABELS: usize = 32;
 /// The longest key or value of a label, in bytes.
@@ -109,15 +111,24 @@ pub(crate) fn created_job(
 
 /// The `Idempotency-Key` header of a request, or its alias `idempotency_key`.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    key_of(headers, MAX_KEY)
+}
+
+/// The key of a dry run, which may be the one of a row of a batch: the key of the batch, `#` and the index of the row.
+pub(super) fn preview_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    key_of(headers, MAX_KEY + LAST_ROW.len())
+}
+
+fn key_of(headers: &HeaderMap, max: usize) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key").or_else(|| headers.get("idempotency_key")) else {
         return Ok(None);
     };
     match value.to_str() {
-        Ok(key) if (1..=MAX_KEY).contains(&key.len()) => Ok(Some(key.to_owned())),
+        Ok(key) if (1..=max).contains(&key.len()) => Ok(Some(key.to_owned())),
         _ => Err(ApiError::invalid(vec![Detail::new(
             "Idempotency-Key",
             Rule::Length,
-            format!("an idempotency key has 1 to {MAX_KEY} printable ASCII characters"),
+            format!("an idempotency key has 1 to {max} printable ASCII characters"),
         )])),
     }
 }

@@ -189,6 +189,11 @@ fn events(operation: ApiOperation) -> ApiOperation {
             "Only events of this level or a higher one.",
             json!({ "type": "string", "enum": ["info", "warn", "error"] }),
         )
+        .query(
+            "actor",
+            "Only events that this actor caused: the name of a user, token or part of the program, or `people` for every user and token.",
+            text(),
+        )
         .query("since", "Only events of this time or later.", time.clone())
         .query("until", "Only events before this time.", time)
         .page_size(200, 1000)

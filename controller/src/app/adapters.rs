@@ -207,20 +207,28 @@ fn pin_owner(job: &str) -> Result<registry::PinOwner, Unavailable> {
 
 #[async_trait]
 impl OsImages for RegistryOsImages {
-    async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable> {
-        let Some(registry) = &self.0 else { return Ok(false) };
+    async fn hold(
+        &self,
+        repository: &str,
+        reference: &str,
+        owner: &str,
+    ) -> Result<Option<String>, Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(None) };
         // The registry cannot hold a repository or reference with an invalid name.
         let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else {
-            return Ok(false);
+            return Ok(None);
         };
         let held = match registry.resolve(&repository, &reference).await {
-            Ok(manifest) => registry.pin(&repository, &manifest.digest, &pin_owner(owner)?).await,
+            Ok(manifest) => {
+                let pinned = registry.pin(&repository, &manifest.digest, &pin_owner(owner)?).await;
+                pinned.map(|()| manifest.digest.to_string())
+            }
             Err(error) => Err(error),
         };
         match held {
-            Ok(()) => Ok(true),
+            Ok(digest) => Ok(Some(digest)),
             // Also when the manifest was deleted between resolve and pin.
-            Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
+            Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(None),
             Err(error) => Err(Unavailable(error_chain(&error).to_string())),
         }
     }

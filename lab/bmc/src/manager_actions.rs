@@ -34,12 +34,7 @@ impl SimBmc {
         let bmc = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(policy.begins_after).await;
-            let at = bmc.elapsed();
-            {
-                let mut state = bmc.state();
-                state.manager_reset = at;
-                state.certificate += u64::from(policy.new_certificate);
-            }
+            bmc.state().certificate += u64::from(policy.new_certificate);
             match policy.restart {
                 ManagerRestart::StaysAway => {
                     bmc.reset_bmc();

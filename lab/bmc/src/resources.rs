@@ -473,7 +473,7 @@ impl View<'_> {
             });
         }
         if policy.shows_last_reset {
-            body["LastResetTime"] = json!(rfc3339(self.config.started_at, self.state.manager_reset));
+            body["LastResetTime"] = json!(self.manager_reset());
         }
         self.link_slots(&mut body, Tree::Manager);
         let mut oem = Vec::new();
@@ -501,6 +501,17 @@ impl View<'_> {
         } else if tree == Tree::Manager && self.config.service.manager_links_system_slots {
             body["VirtualMedia"] = self.link(&Resource::Slots(Tree::System));
         }
+    }
+
+    /// The last restart of the BMC, as this BMC knows it.
+    fn manager_reset(&self) -> String {
+        let started = self.config.started_at;
+        let an_hour_before = started.checked_sub(Duration::from_secs(3600)).unwrap_or(started);
+        let at =
+            self.state.manager_reset.map_or(an_hour_before, |at| started.checked_add(at).unwrap_or(started));
+        let moves = self.config.manager.last_reset_moves.as_secs();
+        let moved = Duration::from_secs(self.state.counters.requests % (moves + 1));
+        at.checked_add(moved).unwrap_or(at).to_string()
     }
 
     fn attributes(&self) -> Value {

@@ -322,7 +322,7 @@ impl SimBmc {
         self.reset_bmc();
         let at = self.elapsed();
         let mut state = self.state();
-        state.manager_reset = at + time;
+        state.restart_manager(at + time);
         state.counters.bmc_restarts += 1;
         drop(state);
         self.refuse_for(time);
@@ -336,7 +336,7 @@ impl SimBmc {
         let at = self.elapsed();
         self.drive(|state| {
             state.tasks.clear();
-            state.manager_reset = at + time;
+            state.restart_manager(at + time);
             state.machine.lose_power();
         });
         self.refuse_for(time);

@@ -66,6 +66,9 @@ impl Slot {
     }
 }
 
+/// The least time between the beginnings of a BMC, as it shows them.
+const RESTART: Duration = Duration::from_secs(120);
+
 /// Counters that tests compare exactly.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -114,8 +117,8 @@ pub(super) struct State {
     pub(super) next_boot: Option<NextBoot>,
     /// Revision of the certificate; grows with every new one.
     pub(super) certificate: u64,
-    /// The last restart of the BMC, as time since the start of the simulated BMC.
-    pub(super) manager_reset: Duration,
+    /// The last restart of the BMC, as time since the start of the simulated BMC; `None` when it was an hour before.
+    pub(super) manager_reset: Option<Duration>,
 }
 
 /// The source of the next boot; it takes precedence over the boot override.
@@ -128,6 +131,12 @@ pub(super) enum NextBoot {
 }
 
 impl State {
+    /// Notes a restart of the BMC. It is later than the one before by the minutes that a restart takes, which tests leave out.
+    pub(super) fn restart_manager(&mut self, at: Duration) {
+        let earliest = self.manager_reset.map(|before| before + RESTART);
+        self.manager_reset = Some(earliest.map_or(at, |earliest| at.max(earliest)));
+    }
+
     pub(super) fn new(config: &SimBmcConfig) -> Self {
         let mode = config.boot.modes.first().map_or("UEFI", String::as_str);
         Self {
@@ -151,7 +160,7 @@ impl State {
             cfg_cd: Default::default(),
             next_boot: None,
             certificate: 0,
-            manager_reset: Duration::ZERO,
+            manager_reset: None,
         }
     }
 

@@ -48,10 +48,14 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let controller_url = addresses.controller_for(bmc).map_err(unreachable)?;
     let MediaBases { first: media_base, secure: secure_media_base } =
         addresses.media_for(&server, bmc).map_err(unreachable)?;
-    let (own_registry, os_image) = match recipe.delivery {
-        Delivery::Network => (own_registry(services, context, &recipe, &controller_url).await?, None),
-        Delivery::Media => (true, Some(medium_image(services, context, &recipe).await?)),
+    let (pinned, os_image) = match recipe.delivery {
+        Delivery::Network => (own_image(services, context, &recipe, &controller_url).await?, None),
+        Delivery::Media => {
+            let (digest, image) = medium_image(services, context, &recipe).await?;
+            (Some(digest), Some(image))
+        }
     };
+    let own_registry = pinned.is_some();
     let image = match import(services, &job_input.maintenance_iso_url).await? {
         Some(image) => image,
         None => {
@@ -79,8 +83,8 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         }
         None => format!("recipe valid; maintenance ISO of {} bytes", image.len),
     };
-    let event =
-        NewEvent::info("validate.done", message).with(json!({ "maintenance_sha256": validated.boot_digest }));
+    let event = NewEvent::info("validate.done", message)
+        .with(json!({ "maintenance_sha256": validated.boot_digest, "os_image_digest": pinned }));
     let mut report = StepReport::done().with_output(json!(validated)).event(event);
     if let Some(pending) = &server.pending_cleanup {
         let message = "an earlier job could not clean up this server; this job does the pending cleanup";
@@ -93,16 +97,16 @@ fn wrong(summary: impl Into<String>, next: impl Into<String>) -> StepError {
     StepError::fail(failure(class::INPUT, STEP, summary, next))
 }
 
-/// Returns whether the recipe's image comes from this controller's registry, and pins it until the end of the job. A missing
+/// Pins the recipe's image until the end of the job if it comes from this controller's registry, and returns its digest. A missing
 /// image fails the job.
-async fn own_registry(
+async fn own_image(
     services: &Services,
     context: &StepContext,
     recipe: &Recipe,
     controller_url: &str,
-) -> Result<bool, StepError> {
+) -> Result<Option<String>, StepError> {
     let Some(reference) = recipe.oci_url.as_deref().filter(|_| services.settings.registry) else {
-        return Ok(false);
+        return Ok(None);
     };
     let Some(image) = ImageName::parse(reference) else {
         return Err(wrong(
@@ -116,7 +120,7 @@ async fn own_registry(
         .await
         .map_err(|why| unavailable(STEP, &why))?;
     let ours = controller_url.split_once("://").is_some_and(|(_, host)| host == image.host);
-    if ours && !held {
+    if ours && held.is_none() {
         return Err(wrong(
             format!("the registry of this controller does not hold {}:{}", image.repository, image.reference),
             format!("push it: skopeo copy … docker://{reference}"),
@@ -125,19 +129,19 @@ async fn own_registry(
     Ok(held)
 }
 
-/// Returns the OS image that the medium holds, and pins it until the end of the job.
+/// Returns the OS image that the medium holds, with its digest, and pins it until the end of the job.
 async fn medium_image(
     services: &Services,
     context: &StepContext,
     recipe: &Recipe,
-) -> Result<media::OsImage, StepError> {
+) -> Result<(String, media::OsImage), StepError> {
     let found = services.medium_image(recipe).await.map_err(|why| unavailable(STEP, &why))?;
     let (name, image) = found
         .map_err(|why| wrong(why, "push the image to the registry of this controller, then retry the job"))?;
     // By digest: a tag may have moved since the look.
     let owner = context.snapshot.run.id.to_string();
     let held = services.images.hold(&name.repository, &name.reference, &owner).await;
-    if !held.map_err(|why| unavailable(STEP, &why))? {
+    let Some(digest) = held.map_err(|why| unavailable(STEP, &why))? else {
         return Err(wrong(
             format!(
                 "{}@{} was deleted from the registry of this controller",
@@ -145,8 +149,8 @@ async fn medium_image(
             ),
             "push the image again, then retry the job",
         ));
-    }
-    Ok(image)
+    };
+    Ok((digest, image))
 }
 
 /// A parsed image reference `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`.

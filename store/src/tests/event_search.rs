@@ -2,7 +2,7 @@
 
 use super::{Kit, at, new_run, serial};
 use crate::event_search::{Order, PART, sql};
-use crate::{EventSearch, EventsFound, LogPlace};
+use crate::{ActorSearch, EventSearch, EventsFound, LogPlace};
 use model::{EventLevel, NewEvent, NewRun, RunId};
 
 /// The messages of a page.
@@ -17,9 +17,9 @@ async fn kit() -> (Kit, RunId) {
     let id = kit.create_run(NewRun { server: Some(serial("XF-1")), ..new_run(at(0)) }).await;
     let log = [
         (Some(id), Some("XF-1"), NewEvent::info("step.started", "a")),
-        (None, Some("XF-1"), NewEvent::warn("server.updated", "b")),
+        (None, Some("XF-1"), NewEvent::warn("server.updated", "b").by("ann")),
         (None, Some("XF-2"), NewEvent::error("server.updated", "c")),
-        (None, None, NewEvent::warn("registry.denied", "d")),
+        (None, None, NewEvent::warn("registry.denied", "d").by("registry")),
         (Some(id), Some("XF-1"), NewEvent::error("step.failed", "e")),
     ];
     for (index, (run, server, event)) in (1..).zip(log) {
@@ -34,6 +34,10 @@ fn of_server(name: &str) -> EventSearch {
 
 fn of_types(types: &[&str]) -> EventSearch {
     EventSearch { types: types.iter().map(|glob| glob.parse().unwrap()).collect(), ..EventSearch::default() }
+}
+
+fn by(actor: &str) -> EventSearch {
+    EventSearch { actor: Some(ActorSearch::Named(actor.to_owned())), ..EventSearch::default() }
 }
 
 fn from_level(level: EventLevel) -> EventSearch {
@@ -58,6 +62,10 @@ async fn events_are_found_by_run_server_type_level_and_time() {
         (EventSearch { level: Some(EventLevel::Error), ..of_types(&["s*"]) }, vec!["c", "e"]),
         (EventSearch { level: Some(EventLevel::Warn), ..of_server("XF-1") }, vec!["b", "e"]),
         (EventSearch { since: Some(at(20)), until: Some(at(40)), ..all() }, vec!["b", "c"]),
+        (EventSearch { actor: Some(ActorSearch::People), ..of_types(&["server.*"]) }, vec!["b"]),
+        (by("registry"), vec!["d"]),
+        (EventSearch { run: Some(id), ..by("ann") }, vec![]),
+        (EventSearch { types: of_types(&["s*"]).types, ..by("ann") }, vec!["b"]),
     ] {
         for place in [LogPlace::After(0), LogPlace::Newest] {
             let found = kit.store.search_events(search.clone(), place, 100).await.unwrap();

@@ -214,6 +214,17 @@ pub struct EventPage {
     pub previous: Option<i64>,
 }
 
+/// The last installation of a server that has succeeded before a job.
+#[derive(Clone, Debug)]
+pub struct LastSuccess {
+    /// The id of the job.
+    pub job_id: String,
+    /// The time of its end.
+    pub ended_at: Timestamp,
+    /// Its events that say what it was to install on what machine.
+    pub begun: Vec<EventJson>,
+}
+
 /// Why a job is in its state.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExplanationJson {

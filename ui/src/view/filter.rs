@@ -1,5 +1,6 @@
 //! Filters of lists as links. A link filters by the language of the API, so that the rows are those that the number counts.
 
+use super::jobs_verb::JobsVerb;
 use crate::words;
 
 /// Jobs that failed.
@@ -25,6 +26,11 @@ pub(crate) fn jobs(filter: &str) -> String {
 /// The list of servers with a filter.
 pub(crate) fn servers(filter: &str) -> String {
     list("/ui/servers", filter)
+}
+
+/// The question before a verb for all jobs of a filter.
+pub(crate) fn selection(verb: JobsVerb, filter: &str) -> String {
+    list(&format!("/ui/jobs/selection/{}", verb.word()), filter)
 }
 
 fn list(path: &str, filter: &str) -> String {

@@ -3,6 +3,7 @@
 
 use super::form::{Field, FormView};
 use super::frame::Frame;
+use super::jobs_verb::JobsVerb;
 use super::section::{Cell, Section};
 use super::table::TableView;
 use crate::data::{
@@ -45,16 +46,15 @@ impl FormView {
     /// The preview of a verb for all jobs of a filter.
     pub fn jobs_selection(
         f: Frame,
-        verb: &str,
+        verb: JobsVerb,
         filter: &str,
         selection: &SelectionJson,
         limits: &LimitFields,
         key: &str,
     ) -> Self {
-        let retry = verb == "retry";
         let back = super::filter::jobs(filter);
         let count = words::count(selection.count, "job", "jobs");
-        let title = if retry { format!("Retry {count}?") } else { format!("Cancel {count}?") };
+        let yes = format!("{} {count}", verb.title());
         let rows = selection.first.iter().map(|job| {
             let name = job.server_serial.clone().unwrap_or_else(|| "no server".to_owned());
             vec![
@@ -67,18 +67,20 @@ impl FormView {
         let section = Section::new("first", "The first of them", &["Server", "Job"], rows.collect())
             .note(note)
             .or("The filter selects no job to which this applies.");
-        let view = Self::new(f, title, format!("/ui/jobs/selection/{verb}"), back.clone())
-            .below(back, "Jobs of the filter")
-            .intro(format!("The filter: {filter}"))
-            .hidden("q", filter)
-            .hidden("expected", selection.count.to_string());
-        let view = match (selection.count, retry) {
-            (0, true) => view.note(
+        let view =
+            Self::new(f, format!("{yes}?"), format!("/ui/jobs/selection/{}", verb.word()), back.clone())
+                .below(back, "Jobs of the filter")
+                .intro(format!("The filter: {filter}"))
+                .hidden("q", filter)
+                .hidden("expected", selection.count.to_string());
+        let view = match (selection.count, verb) {
+            (0, JobsVerb::Retry) => view.note(
                 State::Queued,
                 "Only installations that failed or were cancelled, and that are the newest of their server, are retried here.",
             ),
-            (0, false) => view.note(State::Queued, "Only jobs without an outcome can be cancelled."),
-            (_, true) => view
+            (0, JobsVerb::Cancel) => view.note(State::Queued, "Only jobs without an outcome can be cancelled."),
+            (0, JobsVerb::Resume) => view.note(State::Queued, "Only held jobs can be resumed."),
+            (_, JobsVerb::Retry) => view
                 .effect(State::Failed, WRITTEN_AGAIN)
                 .risky()
                 .effect(
@@ -87,14 +89,19 @@ impl FormView {
                 )
                 .hidden("key", key)
                 .limits(limits)
-                .yes(format!("Retry {count}")),
-            (_, false) => view
+                .yes(yes),
+            (_, JobsVerb::Resume) => view
+                .effect(State::Working, "Each job tries the step at which it is held again.")
+                .effect(State::Held, "A job whose cause is still there is held again.")
+                .field(Field::text("reason", "Reason, for events and audit", ""))
+                .yes(yes),
+            (_, JobsVerb::Cancel) => view
                 .effect(State::Queued, "Jobs that have not begun end; nothing was touched.")
                 .effect(State::Waiting, "What runs on a host is stopped; a disk may be left half written.")
                 .effect(State::Done, "What the jobs changed is undone: slots emptied, boot settings cleared.")
                 .field(Field::text("reason", "Reason, for events and audit", ""))
                 .risky()
-                .yes(format!("Cancel {count}")),
+                .yes(yes),
         };
         let view = match followed(selection.superseded) {
             left_out if left_out.is_empty() => view,

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::filter;
 use super::frame::Frame;
+use super::job_facts::{self, Comparison};
 use super::overview::capital;
-use crate::data::{EventJson, ExplanationJson, JobDetailJson, JobJson, MediaRead, StepJson};
+use crate::data::{EventJson, ExplanationJson, JobDetailJson, JobJson, LastSuccess, MediaRead, StepJson};
 use crate::parts::{Badge, Copy, Meter};
 use crate::state::State;
 use crate::time::{When, seconds, took};
@@ -41,6 +42,9 @@ pub struct JobView {
     like: Option<(String, String)>,
     digest: Option<Copy>,
     observed: Vec<(&'static str, String)>,
+    recipe: Vec<(&'static str, String)>,
+    image: Option<Copy>,
+    compared: Option<Comparison>,
     events: Vec<EventRow>,
     log: bool,
 }
@@ -118,16 +122,23 @@ impl EventRow {
     }
 }
 
+/// What the page of a job shows beside the job itself.
+#[derive(Default)]
+pub struct JobParts {
+    /// The reads of its images.
+    pub media: Vec<MediaRead>,
+    /// The facts of the last discovery of its server.
+    pub observed: Option<Value>,
+    /// The events of the types [`JOB_FACTS`](super::JOB_FACTS).
+    pub begun: Vec<EventJson>,
+    /// The success to compare a failure with.
+    pub success: Option<LastSuccess>,
+}
+
 impl JobView {
-    /// The page of a job. `observed` is what is known of its server.
-    pub fn of(
-        f: Frame,
-        detail: &JobDetailJson,
-        why: &ExplanationJson,
-        media: &[MediaRead],
-        observed: Option<&Value>,
-    ) -> Self {
-        let (job, now) = (&detail.job, f.now);
+    /// The page of a job.
+    pub fn of(f: Frame, detail: &JobDetailJson, why: &ExplanationJson, parts: &JobParts) -> Self {
+        let (job, media, now) = (&detail.job, &parts.media, f.now);
         let (state, word) = words::state(job);
         let over = job.status == "complete";
         let verbs = if f.may_operate() { verbs(job, &detail.verbs) } else { Vec::new() };
@@ -170,7 +181,13 @@ impl JobView {
                 text: digest.to_owned(),
                 shown: format!("{}…", digest.chars().take(12).collect::<String>()),
             }),
-            observed: observed.map(super::server::observed_facts).unwrap_or_default(),
+            observed: parts.observed.as_ref().map(super::server::observed_facts).unwrap_or_default(),
+            recipe: job_facts::recipe(&parts.begun),
+            image: job_facts::image_digest(&parts.begun),
+            compared: parts
+                .success
+                .as_ref()
+                .and_then(|success| job_facts::compared(&parts.begun, success, now)),
             events: detail.events.iter().rev().map(|event| EventRow::of(event, now)).collect(),
             log: over && f.may_operate() && job.workflow == "provision",
             f,

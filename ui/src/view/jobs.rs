@@ -69,6 +69,7 @@ pub struct JobsView {
     query: String,
     refused: Option<String>,
     rows: Vec<Row>,
+    any_held: bool,
     first: bool,
     older: Option<String>,
 }
@@ -159,6 +160,7 @@ impl JobsView {
             query: text,
             refused,
             rows: page.jobs.iter().map(|job| Row::of(job, now)).collect(),
+            any_held: page.jobs.iter().any(|job| job.hold.is_some()),
             first: cursor.is_none(),
             older,
         }

@@ -7,6 +7,7 @@ use jiff::{Timestamp, ToSpan};
 
 use super::filter;
 use super::frame::Frame;
+use super::jobs_verb::JobsVerb;
 use crate::data::{Drain, EventJson, FailureGroupJson, OverviewJson, Rack, Readiness};
 use crate::parts::{Badge, short_id};
 use crate::state::State;
@@ -72,6 +73,13 @@ struct Need {
     who: Vec<String>,
     /// The time since which the need exists, if it is known.
     since: Option<When>,
+    path: String,
+    acts: Vec<Act>,
+}
+
+/// A question that leads to the repair of a need.
+struct Act {
+    name: &'static str,
     path: String,
 }
 
@@ -197,7 +205,10 @@ impl OverviewView {
             words::count(overview.servers, "server", "servers"),
             words::count(open, "job under way or in line", "jobs under way or in line")
         );
-        let all = needs(overview, now);
+        let mut all = needs(overview, now);
+        if !f.may_operate_many() {
+            all.iter_mut().flatten().for_each(|need| need.acts.clear());
+        }
         let jobs: u64 = overview.failures.iter().map(|group| group.jobs).sum::<u64>()
             + overview.holds.iter().map(|group| group.jobs).sum::<u64>();
         let number: usize = all.iter().map(Vec::len).sum();
@@ -294,6 +305,10 @@ fn class_of(group: &FailureGroupJson, groups: &[FailureGroupJson]) -> String {
 
 /// The needs: what waits for a person. Failures, holds, stopped batches, servers to clean up.
 fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 4] {
+    let listed = |group: &FailureGroupJson| {
+        let (class, step) = (filter::term("class", &group.class), filter::term("failed_step", &group.step));
+        format!("{} {class} {step}", filter::OPEN_FAILURE)
+    };
     let failures = overview.failures.iter().map(|group| Need {
         state: State::Failed,
         title: format!(
@@ -307,13 +322,15 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 4] {
         since: Some(When::of(group.newest_at, now)),
         path: match group.jobs {
             1 => format!("/ui/jobs/{}", group.newest_job),
-            _ => filter::jobs(&format!(
-                "{} {} {}",
-                filter::OPEN_FAILURE,
-                filter::term("class", &group.class),
-                filter::term("failed_step", &group.step)
-            )),
+            _ => filter::jobs(&listed(group)),
         },
+        acts: vec![Act {
+            name: "Retry…",
+            path: match group.jobs {
+                1 => format!("/ui/jobs/{}/retry", group.newest_job),
+                _ => filter::selection(JobsVerb::Retry, &listed(group)),
+            },
+        }],
     });
     let holds = overview.holds.iter().map(|group| Need {
         state: State::Held,
@@ -329,6 +346,10 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 4] {
         },
         since: Some(When::of(group.since, now)),
         path: filter::jobs(&filter::term("hold", &group.class)),
+        acts: vec![Act {
+            name: "Resume…",
+            path: filter::selection(JobsVerb::Resume, &filter::term("hold", &group.class)),
+        }],
     });
     let stopped = overview.stopped_batches.iter().map(|batch| Need {
         state: State::Held,
@@ -342,6 +363,7 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 4] {
         who: Vec::new(),
         since: Some(When::of(batch.since, now)),
         path: format!("/ui/batches/{}", batch.batch_id),
+        acts: vec![Act { name: "Continue…", path: format!("/ui/batches/{}/continue", batch.batch_id) }],
     });
     let cleanup = overview.cleanup.iter().map(|group| Need {
         state: State::Failed,
@@ -358,6 +380,7 @@ fn needs(overview: &OverviewJson, now: Timestamp) -> [Vec<Need>; 4] {
             [one] => format!("/ui/servers/{}", words::encoded(one)),
             _ => filter::servers("state:pending-cleanup"),
         },
+        acts: Vec::new(),
     });
     [failures.collect(), holds.collect(), stopped.collect(), cleanup.collect()]
 }

@@ -22,6 +22,8 @@ pub struct EventsSearch {
     pub types: String,
     /// The least level.
     pub level: String,
+    /// The name of the actor, or `people`.
+    pub actor: String,
     /// The first day or time.
     pub since: String,
     /// The day or time before which the events are.
@@ -29,11 +31,12 @@ pub struct EventsSearch {
 }
 
 impl EventsSearch {
-    fn parts(&self) -> [FilterPart<'_>; 5] {
+    fn parts(&self) -> [FilterPart<'_>; 6] {
         [
             ("server", "Server", &self.server, "9F86W24"),
             ("type", "Type", &self.types, "job.*"),
             ("level", "Level at least", &self.level, "warn"),
+            ("actor", "Who", &self.actor, "people"),
             ("since", "Since", &self.since, "2026-11-23"),
             ("until", "Until", &self.until, "2026-11-24T06:00:00Z"),
         ]

@@ -2,8 +2,7 @@
 
 use askama::Template;
 use serde_json::{Value, json};
-use ui::data::MediaRead;
-use ui::view::{CallerRole, Frame, JobView, OverviewView};
+use ui::view::{CallerRole, Frame, JobParts, JobView, OverviewView};
 
 use super::{drain, event, frame, job, of, ready, waiting};
 
@@ -20,9 +19,9 @@ fn page_at(now: jiff::Timestamp, mut job: Value, events: &[Value], media: Value)
         "condition": "waiting", "reason": "report", "summary": "it waits", "since": "2026-11-23T14:20:40.000Z",
         "deadline": null, "ends_by": "the report", "next_action": "nothing", "evidence": [],
     });
-    let media: Vec<MediaRead> = of(media);
+    let parts = JobParts { media: of(media), ..JobParts::default() };
     let frame = Frame { now, ..frame(CallerRole::Operator) };
-    JobView::of(frame, &of(job), &of(why), &media, None).render().unwrap()
+    JobView::of(frame, &of(job), &of(why), &parts).render().unwrap()
 }
 
 fn medium(image: &str, ended_at: Option<&str>) -> Value {

@@ -3,8 +3,8 @@
 
 use askama::Template;
 use serde_json::{Value, json};
-use ui::data::{MediaRead, OverviewJson};
-use ui::view::{BatchView, CallerRole, Frame, JobView, OverviewView, RegistryTls, TableView};
+use ui::data::OverviewJson;
+use ui::view::{BatchView, CallerRole, Frame, JobParts, JobView, OverviewView, RegistryTls, TableView};
 
 use super::{BATCH, batch, drain, frame, job, of, place, ready, waiting};
 
@@ -123,8 +123,8 @@ fn job_page(mut job: Value, steps: Value, media: Value) -> String {
         "condition": "ended", "reason": null, "summary": "it ended", "since": "2026-11-23T14:20:40.000Z", "deadline": null,
         "ends_by": "nothing", "next_action": "nothing", "evidence": [],
     });
-    let media: Vec<MediaRead> = of(media);
-    JobView::of(frame(CallerRole::Operator), &of(job), &of(why), &media, None).render().unwrap()
+    let parts = JobParts { media: of(media), ..JobParts::default() };
+    JobView::of(frame(CallerRole::Operator), &of(job), &of(why), &parts).render().unwrap()
 }
 
 #[test]

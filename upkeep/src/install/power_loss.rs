@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use redfish::{Bmc, PowerState, RedfishError};
+use redfish::{Bmc, PowerState, RedfishError, RestartSince};
 use serde::{Deserialize, Serialize};
 
 use super::super::absent::{Absent, Away};
@@ -36,8 +36,6 @@ const OFF_FOR: Duration = Duration::from_secs(120);
 const STARTS_FOR: Duration = Duration::from_secs(30);
 /// The longest delay between two reads that are one after the other.
 const READ_GAP: Duration = Duration::from_secs(60);
-/// A BMC that computes its `LastResetTime` from its clock shows one that moves by some seconds.
-const CLOCK_ERROR: Duration = Duration::from_secs(60);
 
 /// What the reads of a step have shown; a part of its output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -135,12 +133,10 @@ async fn has_restarted(
     key: &str,
 ) -> Result<bool, RedfishError> {
     let before = shown_by_steps(context, key).find_map(|shown| shown.last_reset);
-    let before = before.and_then(|text| text.parse::<Time>().ok());
     let (Some(before), Some(manager)) = (before, &found.discovery.manager) else {
         return Ok(false);
     };
-    let shown = bmc.manager_status(manager).await?.last_reset.and_then(|text| text.parse::<Time>().ok());
-    Ok(shown.is_some_and(|shown| shown.since(before) > CLOCK_ERROR))
+    Ok(bmc.manager_status(manager).await?.restart_since(Some(&before)) == RestartSince::Yes)
 }
 
 impl PowerLoss {

@@ -15,7 +15,6 @@ use super::super::identified::identified_bmc;
 use super::super::permission::{Permission, RestartRule};
 use super::super::{UpkeepServices, host_power, names};
 use super::component::{self, Current, sibling, sibling_is_done};
-use super::power_loss;
 use super::watch::{Watched, Word};
 use bmc::from_redfish;
 use bmc::power::PowerRequest;
@@ -51,9 +50,6 @@ pub(super) async fn host_off(
         return Ok(StepReport::skipped());
     }
     let begun = context.own_output::<PowerRequest>().is_some();
-    if !begun {
-        power_loss::may_send(STEP, context, &current.item.what())?;
-    }
     if found.was_on() && !begun {
         match permission(STEP, context, &current)? {
             Permission::Granted => {}

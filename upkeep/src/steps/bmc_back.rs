@@ -6,7 +6,7 @@
 //!                                                       for a while; then the failure of the login
 //!   another certificate, or one that is not trusted  -> hold `certificate_changed`: the operator compares and registers it
 //!   another machine                                  -> failure of the identity check
-//!   the same machine, LastResetTime as before        -> failure `bmc_not_reset`: it was only unreachable
+//!   the same machine, LastResetTime within a minute  -> failure `bmc_not_reset`: it was only unreachable
 //!   the same machine                                 -> done, with the time it was away; the record of an update that an
 //!                                                       earlier run has left to the BMC ends
 //! ```
@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use redfish::SystemSelector;
+use redfish::{ManagerStatus, RestartSince, SystemSelector};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -103,11 +103,12 @@ fn returned(
     visit: Visit,
     mut progress: BackProgress,
 ) -> Result<StepReport, StepError> {
-    if let (Some(before), Some(now)) = (&reset.before, &visit.last_reset)
-        && before == now
+    if let Some(manager) = &visit.manager
+        && manager.restart_since(reset.before.as_deref()) == RestartSince::No
     {
+        let shown = manager.last_reset.as_deref().unwrap_or_default();
         let summary = format!(
-            "the BMC was unreachable and responds again, but its LastResetTime is still {now}: it has not restarted"
+            "the BMC was unreachable and responds again, but its LastResetTime is still {shown}: it has not restarted"
         );
         let next = "check the network between controller and BMC, then order the restart with type forced";
         return Err(StepError::fail(failure(names::class::BMC_NOT_RESET, STEP, summary, next)));
@@ -132,7 +133,7 @@ fn returned(
 /// The values that a BMC shows when it is back.
 struct Visit {
     power: redfish::PowerState,
-    last_reset: Option<String>,
+    manager: Option<ManagerStatus>,
     unverified: Option<NewEvent>,
     learned: Option<Effect>,
 }
@@ -171,12 +172,12 @@ async fn visit(
     let selector = SystemSelector::serial(server.serial.as_str());
     let discovery = bmc.discover(&selector).await.map_err(Look::of)?;
     let unverified = identity::verify(STEP, server, &discovery).map_err(Missing::Step)?;
-    let last_reset = match &discovery.manager {
-        Some(manager) => bmc.manager_status(manager).await.map_err(Look::of)?.last_reset,
+    let manager = match &discovery.manager {
+        Some(manager) => Some(bmc.manager_status(manager).await.map_err(Look::of)?),
         None => None,
     };
     let learned = connected
         .learned_fingerprint
         .map(|fingerprint| Effect::ServerPinned { serial: server.serial.clone(), fingerprint });
-    Ok(Visit { power: discovery.system.power_state, last_reset, unverified, learned })
+    Ok(Visit { power: discovery.system.power_state, manager, unverified, learned })
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   read manager -> checkpoint -> POST Manager.Reset -> look once in two seconds
 //!                                                        two reads without response     -> away
-//!                                                        newer LastResetTime            -> restarted already
+//!                                                        LastResetTime a minute later   -> restarted already
 //!                                                        the session is rejected        -> restarted already
 //!                                                        another certificate            -> restarted already
 //!                                                        none of these for 3 minutes    -> failure `bmc_not_reset`
@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use redfish::{ManagerReset, RedfishError};
+use redfish::{ManagerReset, RedfishError, RestartSince};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -174,9 +174,9 @@ async fn sign(
     let session = |handle: Option<redfish::SessionHandle>| handle.map(|handle| handle.uri);
     let before = session(bmc.session().await);
     let status = bmc.manager_status(manager).await.map_err(Look::of)?;
-    if let (Some(old), Some(new)) = (&progress.before, &status.last_reset)
-        && old != new
-    {
+    if status.restart_since(progress.before.as_deref()) == RestartSince::Yes {
+        let [old, new] =
+            [&progress.before, &status.last_reset].map(|time| time.as_deref().unwrap_or_default());
         return Ok(Some(format!("LastResetTime was {old} and is {new}")));
     }
     let after = session(bmc.session().await);

@@ -25,6 +25,9 @@ pub struct ManagerPolicy {
     pub new_certificate: bool,
     /// Whether the manager shows `LastResetTime`.
     pub shows_last_reset: bool,
+    /// How far the `LastResetTime` of a BMC moves that computes it from its clock: by a second with each request, and back.
+    #[serde(with = "time")]
+    pub last_reset_moves: Duration,
 }
 
 impl Default for ManagerPolicy {
@@ -36,6 +39,7 @@ impl Default for ManagerPolicy {
             restart: ManagerRestart::Returns,
             new_certificate: false,
             shows_last_reset: true,
+            last_reset_moves: Duration::ZERO,
         }
     }
 }

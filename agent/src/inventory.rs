@@ -145,6 +145,13 @@ fn memory(meminfo: &Path) -> u64 {
     kib.saturating_mul(1024)
 }
 
+/// Returns the most memory that this process has used at a time, in bytes, from `status` of `/proc` (proc(5), `VmHWM`).
+pub fn peak_memory(status: &Path) -> Option<u64> {
+    let status = fs::read_to_string(status).ok()?;
+    let kib: u64 = field(&status, "VmHWM")?.trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
 /// The value of the first line `name : value`.
 fn field(text: &str, name: &str) -> Option<String> {
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
@@ -264,6 +271,15 @@ mod tests {
         let [ata, virtio] = &found.disks[..] else { panic!("{:?}", found.disks) };
         assert_eq!((virtio.bytes, virtio.serial.as_deref()), (2000 << 20, Some("V1")));
         assert_eq!((ata.firmware.as_deref(), virtio.firmware.as_deref()), (Some("GS0F"), None));
+    }
+
+    #[test]
+    fn the_peak_of_memory_is_read_from_the_status_of_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let status = folder.path().join("status");
+        std::fs::write(&status, "Name:\tagent\nVmHWM:\t   20480 kB\nVmRSS:\t 100 kB\n").unwrap();
+        assert_eq!(peak_memory(&status), Some(20 << 20));
+        assert_eq!(peak_memory(&folder.path().join("none")), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Invariants: the identity of the disk is reported before the first write. Until the image was found and its first MiB
 //! checked, nothing is written. A second run of the same job does the same again.
 
-use std::{cell::Cell, io, ops::Range, sync::Arc, time::Duration};
+use std::{cell::Cell, io, ops::Range, path::Path, sync::Arc, time::Duration};
 
 use recipe::{Delivery, EraseMode};
 
@@ -23,7 +23,7 @@ use crate::facts::DiskFacts;
 use crate::file_system::{self, Found, Grown};
 use crate::gpt::{GptError, Table};
 use crate::http::Http;
-use crate::inventory::Inventory;
+use crate::inventory::{self, Inventory};
 use crate::linux::Host;
 use crate::log::Log;
 use crate::medium::{Medium, MediumVolume, NoVolume};
@@ -101,6 +101,9 @@ pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, ReportDelivery
             Outcome::Failed { step: failure.unit.to_owned(), message: failure.message }
         }
     };
+    if let Some(peak) = inventory::peak_memory(Path::new("/proc/self/status")) {
+        machine.log.line(unit::DISPATCHER, format!("used at most {} MiB of memory", peak.div_ceil(1 << 20)));
+    }
     let delivery = reporter.deliver(&outcome, machine.report_limit);
     (outcome, delivery)
 }

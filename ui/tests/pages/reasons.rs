@@ -251,7 +251,7 @@ fn a_page_without_a_stream_says_as_of_when_it_is_and_the_response_to_a_form_has_
         let frame = Frame { stream, reads, ..frame(CallerRole::Viewer) };
         let page = TableView::batches(frame, &batches).render().unwrap();
         assert_eq!(
-            page.contains("data-state=\"stands\" href=\"/ui/jobs\">As of 14:32 UTC"),
+            page.contains("data-state=\"stands\" href=\"/ui/jobs\"><span>As of 14:32 UTC"),
             stands,
             "{page}"
         );

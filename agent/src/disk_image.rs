@@ -92,7 +92,7 @@ pub fn write(
         progress(at);
     }
     disk.forget_cache().map_err(|source| of_disk("flushing the disk", source))?;
-    verify(disk, first, at, sum.finalize().into()).map_err(ImageError::Disk)?;
+    verify(disk, first, at, sum.finalize().into())?;
     disk.write_at(0, first)
         .and_then(|()| disk.forget_cache())
         .map_err(|source| of_disk("writing the disk", source))?;
@@ -179,21 +179,22 @@ fn end_of_partitions(first: &[u8], sector: Option<u64>) -> Option<u64> {
     last.max()?.checked_add(1)?.checked_mul(sector)
 }
 
-fn verify(disk: &dyn Disk, first: &[u8], size: u64, expected: [u8; 32]) -> Result<(), String> {
+fn verify(disk: &dyn Disk, first: &[u8], size: u64, expected: [u8; 32]) -> Result<(), ImageError> {
     let mut sum = Sha256::new();
     sum.update(first);
     let mut block = vec![0; BLOCK];
     let mut at = first.len() as u64;
     while at < size {
         let length = usize::try_from(size - at).unwrap_or(BLOCK).min(BLOCK);
-        disk.read_at(at, &mut block[..length])
-            .map_err(|source| format!("reading the disk back: {}", crate::discovery::chain(&source)))?;
+        disk.read_at(at, &mut block[..length]).map_err(|source| of_disk("reading the disk back", source))?;
         sum.update(&block[..length]);
         at += length as u64;
     }
     match <[u8; 32]>::from(sum.finalize()) == expected {
         true => Ok(()),
-        false => Err("the disk returns other bytes than were written; replace it".to_owned()),
+        false => {
+            Err(ImageError::Disk("the disk returns other bytes than were written; replace it".to_owned()))
+        }
     }
 }
 

@@ -90,7 +90,12 @@ pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, ReportDelivery
     let volume = volume(machine.medium, found, machine.clock, machine.log);
     let reporter = reporter(machine, found, &volume);
     let volume = volume.as_ref().map_err(Clone::clone);
-    let outcome = match carry_out(machine, found, &reporter, volume) {
+    let carried_out = carry_out(machine, found, &reporter, volume);
+    // Before the outcome: the log ends with the reason of a failure.
+    if let Some(peak) = inventory::peak_memory(Path::new("/proc/self/status")) {
+        machine.log.line(unit::DISPATCHER, format!("used at most {} MiB of memory", peak.div_ceil(1 << 20)));
+    }
+    let outcome = match carried_out {
         Ok(None) => Outcome::Success,
         Ok(Some(reach)) => {
             machine.log.line(unit::RESCUE, reach.shown());
@@ -101,9 +106,6 @@ pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, ReportDelivery
             Outcome::Failed { step: failure.unit.to_owned(), message: failure.message }
         }
     };
-    if let Some(peak) = inventory::peak_memory(Path::new("/proc/self/status")) {
-        machine.log.line(unit::DISPATCHER, format!("used at most {} MiB of memory", peak.div_ceil(1 << 20)));
-    }
     let delivery = reporter.deliver(&outcome, machine.report_limit);
     (outcome, delivery)
 }

@@ -31,7 +31,7 @@ const MAX_TYPES: usize = 32;
 /// The parameters that only a page has.
 const OF_A_PAGE: [&str; 7] = ["before", "server", "type", "level", "actor", "since", "until"];
 /// The `actor` that stands for every user and token.
-pub(crate) const PEOPLE: &str = "people";
+const PEOPLE: &str = "people";
 /// The maximum length of the name of an actor.
 const MAX_ACTOR: usize = 128;
 

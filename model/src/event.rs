@@ -9,7 +9,10 @@ use super::names::StepName;
 use super::time::Time;
 
 /// The actors of events that are parts of the program. No user and no token has such a name.
-pub const PROGRAM_ACTORS: [&str; 5] = ["controller", "engine", "maintenance-os", "media", "registry"];
+pub const PROGRAM_ACTORS: [&str; 6] =
+    ["controller", "engine", "maintenance-os", "media", "registry", "schedule"];
+/// The beginning of the actor of an event about a worker of another machine; its name follows. No name of a user or token has a slash.
+pub const WORKER_ACTOR: &str = "worker/";
 
 /// The severity of an event.
 #[derive(

@@ -41,7 +41,7 @@ pub use effect::{
     CANCEL, Effect, NewJob, PERMIT, SERVER_LOCKS, bmc_lock, is_permit, permit_resource, server_lock,
 };
 pub use error_chain::{distinct_causes, error_chain};
-pub use event::{Event, EventLevel, NewEvent, PROGRAM_ACTORS};
+pub use event::{Event, EventLevel, NewEvent, PROGRAM_ACTORS, WORKER_ACTOR};
 pub use event_types::{EVENT_TYPES, selects_an_event};
 pub use fairness::{Fairness, QueueHead, rank};
 pub use filter::{Filter, FilterError, Subject};

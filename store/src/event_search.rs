@@ -16,7 +16,7 @@ use super::events::{COLUMNS, event};
 use super::rows::{ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use model::filter::Glob;
-use model::{Event, EventLevel, PROGRAM_ACTORS, RunId, Serial, Time};
+use model::{Event, EventLevel, PROGRAM_ACTORS, RunId, Serial, Time, WORKER_ACTOR};
 
 /// The most positions of the whole log that one page reads for a filter.
 pub(super) const PART: i64 = 100_000;
@@ -197,7 +197,8 @@ pub(super) fn sql(search: &EventSearch, order: Order) -> String {
         None => {}
         // The names are constants without a quotation mark.
         Some(ActorSearch::People) => {
-            wanted.push_str(&format!(" AND actor NOT IN ('{}')", PROGRAM_ACTORS.join("', '")));
+            let parts = PROGRAM_ACTORS.join("', '");
+            wanted.push_str(&format!(" AND actor NOT IN ('{parts}') AND actor NOT GLOB '{WORKER_ACTOR}*'"));
         }
         Some(ActorSearch::Named(_)) => {
             wanted.push_str(&format!(" AND actor = ?{}", BEFORE_TYPES + search.types.len() + 1));

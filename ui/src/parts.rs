@@ -46,15 +46,6 @@ impl Copy {
         Self { what, text: text.to_owned(), shown: text.to_owned() }
     }
 
-    /// A digest that can be copied: the page shows its algorithm and its first characters.
-    pub(crate) fn shortened(what: &'static str, digest: &str) -> Self {
-        let shown = match digest.chars().count() {
-            0..=24 => digest.to_owned(),
-            _ => format!("{}…", digest.chars().take(19).collect::<String>()),
-        };
-        Self { what, text: digest.to_owned(), shown }
-    }
-
     /// An id that can be copied: the page shows its first and last characters.
     pub(crate) fn id(what: &'static str, text: &str) -> Self {
         Self { what, text: text.to_owned(), shown: short_id(text) }

@@ -72,7 +72,11 @@ async fn last_success(visit: &Visit, job: &JobJson) -> Result<Option<LastSuccess
     let Some(success) = successes.into_iter().find(|other| other.created_at < job.created_at) else {
         return Ok(None);
     };
-    let begun = begun(visit, &encoded(&success.job_id)).await?;
+    let begun = match begun(visit, &encoded(&success.job_id)).await {
+        // Retention has deleted it since it was listed.
+        Err(refusal) if refusal.status == StatusCode::NOT_FOUND => return Ok(None),
+        read => read?,
+    };
     Ok(Some(LastSuccess { job_id: success.job_id, ended_at: success.last_update, begun }))
 }
 

@@ -9,7 +9,7 @@ use super::super::error_code::ErrorCode;
 use super::Message;
 use super::caller::Caller;
 use engine::{PROTOCOL, WorkflowRegistry};
-use model::NewEvent;
+use model::{NewEvent, WORKER_ACTOR};
 use upkeep::Upkeep;
 use worker::messages::{Hello, RedfishSettings, Welcome};
 
@@ -44,7 +44,7 @@ pub(super) async fn hello(
     let message = format!("the worker {name}/{process} is connected; it serves: {served}");
     let data = serde_json::json!({ "worker": name, "process": process, "queues": &queues });
     let entry = api.workers.list((&token.id, name), &process, queues, shown(&hello.version))?;
-    let event = NewEvent::info("worker.connected", message).with(data).by(&format!("worker/{name}"));
+    let event = NewEvent::info("worker.connected", message).with(data).by(&format!("{WORKER_ACTOR}{name}"));
     entry.announce(api.store().record_event(event, api.now())).await?;
     let read = api.workers.authorities();
     let authorities = tokio::task::spawn_blocking(move || read()).await.unwrap_or_default();

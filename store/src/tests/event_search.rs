@@ -45,6 +45,18 @@ fn from_level(level: EventLevel) -> EventSearch {
 }
 
 #[tokio::test]
+async fn a_search_for_people_leaves_out_every_part_of_the_program() {
+    let (kit, _) = kit().await;
+    for actor in model::PROGRAM_ACTORS.into_iter().chain(["worker/w1", "ann", "local", "anonymous"]) {
+        let event = NewEvent::info("controller.drained", actor).by(actor);
+        kit.store.append(None, None, vec![event], at(60)).await.unwrap();
+    }
+    let people = EventSearch { actor: Some(ActorSearch::People), ..of_types(&["controller.*"]) };
+    let found = kit.store.search_events(people, LogPlace::Newest, 100).await.unwrap();
+    assert_eq!(messages(&found), ["ann", "local", "anonymous"]);
+}
+
+#[tokio::test]
 async fn events_are_found_by_run_server_type_level_and_time() {
     let (kit, id) = kit().await;
     let all = EventSearch::default;

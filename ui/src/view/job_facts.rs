@@ -9,14 +9,15 @@
 //!
 //! An older job may lack one of the events: retention removes events before jobs. What one of two jobs lacks is not compared.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
+use super::registry;
 use super::server::observed_facts;
 use crate::data::{EventJson, LastSuccess};
 use crate::parts::Copy;
 use crate::time::When;
 use crate::words;
-use jiff::Timestamp;
 
 /// The types of events that the rows are read from.
 pub const TYPES: &str = "job.created,validate.done,redfish.discovered";
@@ -48,7 +49,8 @@ pub(crate) fn recipe(begun: &[EventJson]) -> Vec<Row> {
 
 /// The digest of the OS image, as the job found it behind its tag.
 pub(crate) fn image_digest(begun: &[EventJson]) -> Option<Copy> {
-    digest(begun).map(|digest| Copy::shortened("digest of the OS image", digest))
+    let digest = data_of(begun, "validate.done")?["os_image_digest"].as_str()?;
+    Some(Copy { what: "digest of the OS image", text: digest.to_owned(), shown: registry::digest(digest) })
 }
 
 /// Compares a job with the last success.
@@ -91,11 +93,7 @@ const SOURCES: [Source; 3] =
 
 fn digest_row(validated: &Value) -> Vec<Row> {
     let digest = validated["os_image_digest"].as_str();
-    digest.map(|digest| ("Image digest", Copy::shortened("", digest).shown)).into_iter().collect()
-}
-
-fn digest(begun: &[EventJson]) -> Option<&str> {
-    data_of(begun, "validate.done")?["os_image_digest"].as_str()
+    digest.map(|digest| ("Image digest", registry::digest(digest))).into_iter().collect()
 }
 
 /// The data of the last event of a type: a step that was tried again has found the newest.
@@ -202,7 +200,7 @@ mod tests {
             found.differences.iter().map(|row| (row.name, row.before.as_str(), row.now.as_str())).collect();
         assert_eq!(
             differences,
-            [("BIOS", "2.3.5", "2.4.1"), ("Image digest", "sha256:e41b07", "sha256:4018a1")]
+            [("BIOS", "2.3.5", "2.4.1"), ("Image digest", "sha256:e41b07…", "sha256:4018a1…")]
         );
         assert!(found.same.starts_with("Boot mode, Target, Image, Disk"), "{}", found.same);
         assert!(compared(&begun("2.4.1", "sha256:4018a1"), &success(Vec::new()), now).is_none());

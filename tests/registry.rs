@@ -286,6 +286,63 @@ async fn upload_sessions_are_listed_and_cancelled_by_an_administrator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_deletes_a_tag_that_is_neither_immutable_nor_moved() {
+    let scene = scene(|settings, _| {
+        settings.registry_immutable_tags = vec!["os-images/**:v*".parse().unwrap()];
+    })
+    .await;
+    let kind = "application/vnd.oci.image.index.v1+json";
+    let index = |note: &str| json!({ "schemaVersion": 2, "mediaType": kind, "manifests": [], "annotations": { "note": note } });
+    let put = async |tag: &str, note: &str| {
+        let put = scene.admin.request(Method::PUT, &format!("/v2/os-images/app/manifests/{tag}"));
+        let response = scene.admin.send(put.header("content-type", kind).body(index(note).to_string())).await;
+        assert_eq!(response.status, 201, "{}", response.text());
+        response.header("docker-content-digest").unwrap().to_owned()
+    };
+    let (first, _) = (put("edge", "first").await, put("v1", "first").await);
+    let second = put("edge", "second").await;
+    let tags = "/api/v1/registry/repositories/os-images%2Fapp/tags";
+    // The tag has moved since it was looked at.
+    let moved = scene.admin.delete(&format!("{tags}/edge?digest={first}")).await;
+    moved.refused(412, "precondition_failed");
+    assert!(moved.text().contains(&second), "{}", moved.text());
+    scene.admin.delete(&format!("{tags}/edge?digest=none")).await.refused(400, "validation_error");
+    scene.admin.delete(&format!("{tags}/edge?digset={second}")).await.refused(400, "validation_error");
+    scene.admin.delete(&format!("{tags}/v1")).await.refused(409, "registry.immutable");
+    scene.admin.delete(&format!("{tags}/missing")).await.refused(404, "unknown_tag");
+    scene.admin.delete(&format!("{tags}/..%2F..")).await.refused(404, "unknown_tag");
+    let elsewhere = "/api/v1/registry/repositories/..%2Fapp/tags/edge";
+    scene.admin.delete(elsewhere).await.refused(404, "unknown_tag");
+    scene.anonymous().delete(&format!("{tags}/edge")).await.refused(401, "unauthorized");
+    assert_eq!(
+        scene.admin.get("/v2/os-images/app/tags/list").await.expect(200)["tags"],
+        json!(["edge", "v1"])
+    );
+
+    let deleted = scene.admin.delete(&format!("{tags}/edge?digest={second}")).await;
+    assert_eq!(deleted.status, 204, "{}", deleted.text());
+    assert_eq!(scene.admin.get("/v2/os-images/app/tags/list").await.expect(200)["tags"], json!(["v1"]));
+    // The content stays until it is collected.
+    let manifest = format!("/v2/os-images/app/manifests/{second}");
+    assert_eq!(scene.admin.get(&manifest).await.status, 200);
+    let events = scene.admin.get("/api/v1/events?type=registry.delete-tag").await;
+    let [event] = events_of(&events, "registry.delete-tag").try_into().unwrap();
+    assert_eq!(event["data"]["repository"], "os-images/app");
+    assert_eq!((&event["data"]["reference"], &event["data"]["digest"]), (&json!("edge"), &json!(second)));
+    let audit = scene.admin.get("/api/v1/audit?action=registry.delete-tag").await.expect(200);
+    let done: Vec<&Value> =
+        audit["entries"].as_array().unwrap().iter().filter(|entry| entry["result"] == "ok").collect();
+    assert_eq!(done.len(), 1, "{audit}");
+    assert_eq!(done[0]["target"], "repository/os-images/app:edge", "{audit}");
+    let metrics = scene.admin.get("/metrics").await;
+    assert!(metrics.text().contains("registry_deletes_total{kind=\"tag\"} 1"), "{}", metrics.text());
+
+    scene.admin.post("/api/v1/registry/read-only", &json!({ "reason": "moved" })).await.expect(200);
+    scene.admin.delete(&format!("{tags}/v1")).await.refused(409, "registry.read_only");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_registry_without_free_space_is_not_ready_and_recovers() {
     const MARGIN: u64 = 1 << 30;
     let scene = scene(|settings, folder| {

@@ -512,6 +512,42 @@ async fn a_repository_shows_its_tags_with_sizes_and_platforms_and_what_holds_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tag_is_deleted_on_the_page_of_its_repository_by_an_administrator() {
+    let scene = scene(vec![silent("REG-2")]).await;
+    let list = scene.admin.get("/api/v1/registry/repositories").await.expect(200);
+    let name = list["repositories"][0]["name"].as_str().unwrap().to_owned();
+    let detail = format!("/api/v1/registry/repositories/{}", name.replace('/', "%2F"));
+    let tag = scene.admin.get(&detail).await.expect(200)["tags"][0].clone();
+    let job = scene.admin.create_job("REG-2").await;
+    scene.admin.awaits_report(&job).await;
+    let page = format!("/ui/registry/{name}");
+    let ben = Browser::log_in(&scene, "ben", PASSWORD).await;
+    assert!(!ben.get(&page).await.html.contains("/ui/tags/delete"));
+    let ann = Browser::log_in(&scene, "ann", PASSWORD).await;
+    let html = ann.get(&page).await.html;
+    let question = html.split("href=\"").find(|rest| rest.starts_with("/ui/tags/delete")).unwrap();
+    let question = question.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&");
+    assert_eq!(ben.get(&question).await.status, 403);
+    let asked = ann.get(&question).await;
+    let held = "Its content stays while a job holds it.";
+    assert!(asked.status == 200 && asked.html.contains(held), "{}", asked.html);
+    let send = async |browser: &Browser<'_>, digest: &str| {
+        let sent = fields(&asked, &["csrf", "repository", "tag"], &[("digest", digest)]);
+        post(browser, "/ui/tags/delete", &sent).await
+    };
+    let digest = tag["digest"].as_str().unwrap();
+    assert_eq!(asked.hidden("digest"), digest);
+    assert_eq!(send(&ann, &format!("sha256:{:064}", 7)).await.status, 412);
+    assert_eq!(send(&ben, digest).await.status, 403);
+    assert_eq!(scene.admin.get(&detail).await.expect(200)["tags"][0]["tag"], tag["tag"]);
+    assert_eq!(send(&ann, digest).await.leads_to(), format!("{page}?done=tag-deleted"));
+    let shown = ann.get(&format!("{page}?done=tag-deleted")).await;
+    assert!(shown.status == 200 && shown.html.contains("The tag was deleted."), "{}", shown.html);
+    assert_eq!(scene.admin.get(&detail).await.expect(200)["tags"], json!([]));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn firmware_is_planned_before_it_is_installed_and_each_component_is_followed() {
     const VENDOR: &str = "dell-idrac9-6";
     let scene = crate::firmware_install::scene(VENDOR, |_| {}).await;

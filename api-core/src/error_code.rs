@@ -269,6 +269,12 @@ error_codes! {
         why: "The name was mistyped, its slashes are not written `%2F`, or its last content was collected.",
         what_to_do: "List the repositories with `GET /api/v1/registry/repositories`, or open `/ui/registry`.",
     }
+    UnknownTag = "unknown_tag", NOT_FOUND, {
+        title: "The tag does not exist",
+        happened: "The repository of the path has no such tag, or does not exist.",
+        why: "The name was mistyped, its slashes are not written `%2F`, or the tag was deleted.",
+        what_to_do: "List the tags with `shoal registry ls REPOSITORY --online`, or open `/ui/registry`.",
+    }
     UnknownUpload = "unknown_upload", NOT_FOUND, {
         title: "The upload session does not exist",
         happened: "No open upload session has the id of the path.",
@@ -473,6 +479,12 @@ error_codes! {
         why: "A controller does one at a time, so that backups do not take the disk from jobs.",
         what_to_do: "Wait for its end, which `shoal backup status` shows, then send the request again.",
     }
+    RegistryImmutable = "registry.immutable", CONFLICT, {
+        title: "The tag is immutable",
+        happened: "The request would delete a tag that never moves and is never deleted.",
+        why: "A pattern of `REGISTRY_IMMUTABLE_TAGS` names it.",
+        what_to_do: "Leave the tag. To delete it nevertheless, change `REGISTRY_IMMUTABLE_TAGS`, then start the controller again.",
+    }
     RegistryFixed = "registry.fixed", CONFLICT, {
         title: "A setting forbids the operation",
         happened: "The operation contradicts a setting of the controller.",
@@ -488,12 +500,12 @@ error_codes! {
     }
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, {
         title: "What the request is about has changed",
-        happened: "The `ETag` in `If-Match` is not the current one, or a filter selects another number of jobs or servers than \
-                   the request expects (`expect`, `--expect`).",
+        happened: "The `ETag` in `If-Match` is not the current one, a filter selects another number of jobs or servers than \
+                   the request expects (`expect`, `--expect`), or a tag names another manifest than its `digest`.",
         why: "Another request or the controller changed the resource, or what the filter selects, after it was read. \
               Nothing was changed by this request.",
         what_to_do: "Read the resource, or list what the filter selects, again; then decide whether to repeat the request with \
-                     the new `ETag` or number.",
+                     the new `ETag`, number or digest.",
     }
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, {
         title: "The body is too long",

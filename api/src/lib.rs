@@ -83,8 +83,8 @@ pub use overview::OverviewCache;
 pub use plain::plain_router;
 pub use registry::{
     GcRequest, HeldView, ImageTagView, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin,
-    RegistryAdminError, RegistryStatus, RepositoryDetailView, RepositoryView, ScrubStatus, UploadView,
-    UploadsStatus,
+    RegistryAdminError, RegistryStatus, RepositoryDetailView, RepositoryView, ScrubStatus, TagToDelete,
+    UploadView, UploadsStatus,
 };
 pub use session::WebSessions;
 pub use webhooks::{TestDelivery, WebhookTester};
@@ -233,6 +233,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),
         ("/api/v1/registry/repositories", get(registry::list_repositories)),
         ("/api/v1/registry/repositories/{name}", get(registry::show_repository)),
+        ("/api/v1/registry/repositories/{name}/tags/{tag}", delete(registry::delete_tag)),
         ("/api/v1/registry/retention", post(registry::retain)),
         ("/api/v1/registry/scrub", post(registry::scrub)),
         ("/api/v1/registry/uploads", get(registry::list_uploads)),

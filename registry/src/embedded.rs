@@ -31,6 +31,22 @@ impl Registry {
         self.run(move |store| store.put_document(&repository, &tag, media_type, &document)).await
     }
 
+    /// Deletes a tag; with a digest, only while the tag names this manifest. The manifest stays until it is collected. Durable when
+    /// this returns.
+    ///
+    /// # Errors
+    /// [`Error::ManifestUnknown`] when the repository does not have the tag, [`Error::TagMoved`] when it names another manifest,
+    /// [`Error::TagKept`] when it is immutable, [`Error::ReadOnly`], [`Error::Io`].
+    pub async fn delete_tag(
+        &self,
+        repository: &RepositoryName,
+        tag: &Tag,
+        expected: Option<&Digest>,
+    ) -> Result<(), Error> {
+        let (repository, tag, expected) = (repository.clone(), tag.clone(), expected.cloned());
+        self.run(move |store| store.delete_tag(&repository, &tag, expected.as_ref())).await
+    }
+
     /// Deletes a manifest with every tag that names it. Its content is collected after the grace period.
     ///
     /// # Errors

@@ -102,6 +102,14 @@ pub enum Error {
     /// The tag exists and must not be moved or deleted.
     #[error("the tag {0} exists and must not be changed: push under another tag")]
     TagKept(Tag),
+    /// The tag names another manifest than the one that was to lose it.
+    #[error("the tag {tag} names {digest} now: look at it again, then decide")]
+    TagMoved {
+        /// The tag.
+        tag: Tag,
+        /// The manifest that the tag names now.
+        digest: Digest,
+    },
     /// The content is below a tag that must not be changed.
     #[error("{digest} belongs to the tag {tag}, which must not be changed: it stays as long as the tag")]
     BelowTag {

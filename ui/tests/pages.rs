@@ -357,8 +357,11 @@ fn stores(text: &str) -> Vec<(&'static str, String)> {
         ),
         (
             "repository",
-            TableView::repository(admin(), &of(repository), place(RegistryTls::None)).render().unwrap(),
+            TableView::repository(admin(), &of(repository.clone()), place(RegistryTls::None))
+                .render()
+                .unwrap(),
         ),
+        ("delete_tag", FormView::delete_tag(admin(), &of(repository), text, "sha256:aa").render().unwrap()),
         (
             "firmware",
             TableView::firmware(admin(), &of(files), &of(json!({ "sets": [set] }))).render().unwrap(),

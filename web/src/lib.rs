@@ -146,11 +146,12 @@ fn operated() -> Router<Pages> {
         .route("/ui/drain", get(tables::ask_drain).post(tables::drain))
 }
 
-/// The forms and questions of changes of accounts and webhooks.
+/// The forms and questions of changes of accounts, webhooks and the registry.
 fn administered() -> Router<Pages> {
     Router::new()
         .route("/ui/users/new", get(accounts::new_user).post(accounts::create_user))
         .route("/ui/users/{name}/{verb}", get(accounts::ask_user).post(accounts::act_user))
+        .route("/ui/tags/delete", get(registry::ask_delete_tag).post(registry::delete_tag))
         .route("/ui/tokens/new", get(accounts::new_token).post(accounts::create_token))
         .route("/ui/tokens/{name}/{verb}", get(accounts::ask_token).post(accounts::act_token))
         .route("/ui/webhooks/new", get(webhooks::new).post(webhooks::create))

@@ -389,6 +389,7 @@ fn notice(done: &str) -> Option<&'static str> {
         "webhook-disabled" => "Nothing is sent until the webhook is enabled. Its events are kept.",
         "webhook-enabled" => "The webhook continues after the last delivered event.",
         "webhook-deleted" => "The webhook was deleted.",
+        "tag-deleted" => "The tag was deleted.",
         "redeliver" => "The redelivery is stored. What is refused again stays here.",
         "sessions" => "Your other logins have ended.",
         "password" => "Your password was changed. Your other logins have ended.",

@@ -247,6 +247,7 @@ impl AuditAction {
             ("POST", "registry/scrub") => Self::RegistryScrub,
             ("POST", "registry/read-only") => Self::RegistryReadOnly,
             ("DELETE", "registry/read-only") => Self::RegistryReadOnlyEnd,
+            ("DELETE", "registry/repositories/{name}/tags/{tag}") => Self::RegistryDeleteTag,
             ("DELETE", "registry/uploads/{id}") => Self::RegistryCancelUpload,
             _ => return None,
         })

@@ -1,10 +1,8 @@
 //! The operations that only show what the controller knows: overview, settings, reads of media, kept cards.
 
-use super::super::error_code::ErrorCode;
 use super::super::jobs::media::MediaReadsView;
 use super::super::media_list::MediaPage;
 use super::super::overview::OverviewView;
-use super::super::registry::{RepositoryDetailView, RepositoryPage};
 use super::super::servers::card::KeptCard;
 use super::super::servers::diagnostics::LastReport;
 use super::super::settings::SettingsView;
@@ -53,24 +51,6 @@ pub(super) fn insight() -> Vec<ApiOperation> {
         )
         .of_server()
         .returns::<KeptCard>(200, "The card; null before the first probe."),
-        get(
-            ("registry", "/api/v1/registry/repositories"),
-            "listRepositories",
-            "List the repositories with some of their tags",
-        )
-        .of_registry()
-        .returns::<RepositoryPage>(200, "All repositories."),
-        get(
-            ("registry", "/api/v1/registry/repositories/{name}"),
-            "getRepository",
-            "Show a repository with its tags, their sizes and platforms, and what holds its content",
-        )
-        .of_registry()
-        .path_parameter("name", "The name, with its slashes written `%2F`.", json!({ "type": "string" }))
-        .page_size(50, 100)
-        .query("cursor", "The tag after which the page begins.", json!({ "type": "string" }))
-        .returns::<RepositoryDetailView>(200, "The repository.")
-        .errors(&[ErrorCode::UnknownRepository]),
         get(
             ("servers", "/api/v1/servers/{serial}/diagnostics"),
             "getDiagnostics",

@@ -1,4 +1,4 @@
-//! The query parameters of filtered lists.
+//! The query parameters of filtered lists, and those with one form everywhere.
 
 use serde_json::{Value, json};
 
@@ -74,4 +74,9 @@ fn shared(operation: ApiOperation, keys: &str) -> ApiOperation {
 
 fn text() -> Value {
     json!({ "type": "string" })
+}
+
+/// A switch: `?dry_run` alone is true.
+pub(super) fn flag() -> Value {
+    json!({ "type": "string", "enum": ["true", "false", "1", "0", ""] })
 }

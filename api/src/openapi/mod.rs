@@ -18,6 +18,7 @@ mod fleet;
 mod insight;
 mod lists;
 mod operations;
+mod registry;
 pub(super) mod types;
 mod webhooks;
 mod workers;

@@ -13,7 +13,6 @@ use super::super::jobs::log::InstallLogView;
 use super::super::jobs::{order as job_order, verbs, view as job};
 use super::super::log_level;
 use super::super::media::MediaUrlView;
-use super::super::registry::{RegistryStatus, StillRunning, UploadPage, scrub};
 use super::super::report::ReportAccepted;
 use super::super::restored;
 use super::super::secrets;
@@ -23,7 +22,7 @@ use super::super::servers::{change, delete as server_delete, diagnostics, releas
 use super::super::session;
 use super::super::support;
 use super::firmware::firmware;
-use super::lists::{job_filters, server_filters};
+use super::lists::{flag, job_filters, server_filters};
 use super::operation::{ApiOperation, delete, get, patch, post};
 use super::types;
 use access::accounts::{ChangedUser, NewToken, NewUser, TokenView, UserView};
@@ -40,7 +39,7 @@ pub(super) fn operations() -> Vec<ApiOperation> {
         super::insight::insight(),
         super::backups::backups(),
         firmware(),
-        registry(),
+        super::registry::registry(),
         keys(),
         servers(),
         super::conditions::conditions(),
@@ -397,72 +396,6 @@ fn keys() -> Vec<ApiOperation> {
     ]
 }
 
-fn registry() -> Vec<ApiOperation> {
-    const READ_ONLY: Place = ("registry", "/api/v1/registry/read-only");
-    let dry_run = |operation: ApiOperation| {
-        operation.query("dry_run", "Remove nothing and return what would be removed.", flag())
-    };
-    vec![
-        get(("registry", "/api/v1/registry"), "getRegistry", "Show the status of the registry")
-            .of_registry()
-            .returns::<RegistryStatus>(200, "The status."),
-        dry_run(post(
-            ("registry", "/api/v1/registry/gc"),
-            "collectGarbage",
-            "Remove content that no image needs",
-        ))
-        .for_admins()
-        .of_registry()
-        .query("untagged", "Whether to remove untagged manifests as well.", flag())
-        .query(
-            "grace",
-            "The age in seconds from which content without references is removed.",
-            json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
-        )
-        .returns::<types::GcReport>(200, "The report of the collection.")
-        .returns::<StillRunning>(202, "The collection continues.")
-        .errors(&[ErrorCode::RegistryReadOnly]),
-        post(READ_ONLY, "beginRegistryReadOnly", "Refuse pushes and deletes")
-            .for_admins()
-            .of_registry()
-            .body::<verbs::Request>()
-            .returns::<RegistryStatus>(200, "The registry is read-only.")
-            .errors(&[ErrorCode::RegistryFixed]),
-        delete(READ_ONLY, "endRegistryReadOnly", "Accept pushes and deletes again")
-            .for_admins()
-            .of_registry()
-            .returns::<RegistryStatus>(200, "The registry is not read-only.")
-            .errors(&[ErrorCode::RegistryFixed]),
-        dry_run(post(
-            ("registry", "/api/v1/registry/retention"),
-            "retainTags",
-            "Remove tags that no retention rule keeps",
-        ))
-        .for_admins()
-        .of_registry()
-        .returns::<types::RetentionReport>(200, "The report of the retention.")
-        .returns::<StillRunning>(202, "The retention continues.")
-        .errors(&[ErrorCode::RegistryReadOnly]),
-        post(("registry", "/api/v1/registry/scrub"), "scrubRegistry", "Start to hash all content again")
-            .for_admins()
-            .of_registry()
-            .returns::<scrub::ScrubView>(202, "A scrub is running."),
-        get(
-            ("registry", "/api/v1/registry/uploads"),
-            "listUploads",
-            "List the open upload sessions of all clients",
-        )
-        .of_registry()
-        .returns::<UploadPage>(200, "The sessions; the one that waits longest for a write is first."),
-        delete(("registry", "/api/v1/registry/uploads/{id}"), "cancelUpload", "Cancel an upload session")
-            .for_admins()
-            .of_registry()
-            .path_parameter("id", "The id of the upload session.", json!({ "type": "string" }))
-            .returns::<UploadPage>(200, "The session is cancelled; the sessions that are left.")
-            .errors(&[ErrorCode::UnknownUpload]),
-    ]
-}
-
 fn servers() -> Vec<ApiOperation> {
     const SERVERS: Place = ("servers", "/api/v1/servers");
     const SERVER: Place = ("servers", "/api/v1/servers/{serial}");
@@ -667,10 +600,6 @@ fn health() -> Vec<ApiOperation> {
             .for_everyone()
             .returns::<types::Object>(200, "An OpenAPI 3.1 document."),
     ]
-}
-
-fn flag() -> Value {
-    json!({ "type": "string", "enum": ["true", "false", "1", "0", ""] })
 }
 
 fn text() -> Value {

@@ -9,6 +9,7 @@ mod repositories;
 mod retain;
 pub(super) mod scrub;
 mod show;
+mod tags;
 pub(super) mod uploads;
 
 use std::collections::HashMap;
@@ -32,6 +33,7 @@ pub(super) use repositories::{list_repositories, show_repository};
 pub(super) use retain::retain;
 pub(super) use scrub::scrub;
 pub(super) use show::show;
+pub(super) use tags::delete as delete_tag;
 pub(super) use uploads::UploadPage;
 pub use uploads::UploadView;
 pub(super) use uploads::{cancel as cancel_upload, list as list_uploads};
@@ -61,10 +63,23 @@ pub trait RegistryAdmin: Send + Sync {
         after: Option<String>,
         limit: usize,
     ) -> Result<Option<RepositoryDetailView>, RegistryAdminError>;
+    /// Deletes a tag. Durable when this returns.
+    async fn delete_tag(&self, gone: TagToDelete<'_>, by: &str) -> Result<(), RegistryAdminError>;
     /// Returns every open upload session.
     async fn uploads(&self) -> Result<Vec<UploadView>, RegistryAdminError>;
     /// Cancels an upload session. Returns `false` when no session has this id.
     async fn cancel_upload(&self, id: &str, by: &str) -> Result<bool, RegistryAdminError>;
+}
+
+/// A tag that is to be deleted, as the request names it.
+#[derive(Clone, Copy, Debug)]
+pub struct TagToDelete<'a> {
+    /// The repository.
+    pub repository: &'a str,
+    /// The tag.
+    pub tag: &'a str,
+    /// The manifest that the tag must name.
+    pub digest: Option<&'a str>,
 }
 
 /// The repositories of the registry.
@@ -253,6 +268,18 @@ pub enum RegistryAdminError {
     /// A setting forbids the operation.
     #[error("{0}")]
     Fixed(&'static str),
+    /// The repository has no such tag.
+    #[error("the repository has no such tag")]
+    UnknownTag,
+    /// The digest of a request is none.
+    #[error("{0}")]
+    InvalidDigest(String),
+    /// The tag never moves and is never deleted.
+    #[error("the tag {0} is immutable")]
+    Immutable(String),
+    /// The tag names another manifest than the request says.
+    #[error("the tag names {0} now")]
+    TagMoved(String),
     /// The operation failed; the log has the causes.
     #[error("{0}")]
     Failed(String),
@@ -264,6 +291,12 @@ impl From<RegistryAdminError> for ApiError {
         match error {
             RegistryAdminError::ReadOnly(_) => Self::new(ErrorCode::RegistryReadOnly, message),
             RegistryAdminError::Fixed(_) => Self::new(ErrorCode::RegistryFixed, message),
+            RegistryAdminError::UnknownTag => Self::new(ErrorCode::UnknownTag, message),
+            RegistryAdminError::InvalidDigest(_) => {
+                Self::invalid(vec![Detail::new("digest", Rule::Format, message)])
+            }
+            RegistryAdminError::Immutable(_) => Self::new(ErrorCode::RegistryImmutable, message),
+            RegistryAdminError::TagMoved(_) => Self::new(ErrorCode::PreconditionFailed, message),
             RegistryAdminError::Failed(_) => Self::new(ErrorCode::RegistryFailed, message),
         }
     }

@@ -425,6 +425,7 @@ async fn start_in(
                     registry.clone(),
                     store.clone(),
                     Arc::clone(&clock),
+                    Arc::clone(&api.metrics),
                     options,
                 )
                 .await?,

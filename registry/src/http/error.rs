@@ -158,7 +158,7 @@ impl From<Error> for ApiError {
             Error::NotAnArchive(_) | Error::AmbiguousTag { .. } | Error::InvalidManifest(_) => {
                 plain(StatusCode::BAD_REQUEST, Code::ManifestInvalid)
             }
-            Error::Pinned { .. } => plain(StatusCode::CONFLICT, Code::Denied),
+            Error::Pinned { .. } | Error::TagMoved { .. } => plain(StatusCode::CONFLICT, Code::Denied),
             Error::NoSpace => plain(StatusCode::INSUFFICIENT_STORAGE, Code::InsufficientStorage),
             Error::Stopped => plain(StatusCode::SERVICE_UNAVAILABLE, Code::Unknown).retry_later(),
             Error::Corrupted(_) | Error::Incomplete { .. } => {

@@ -48,6 +48,16 @@ impl Store {
         Ok(digest)
     }
 
+    /// Deletes a tag; with a digest, only while the tag names this manifest.
+    pub(crate) fn delete_tag(
+        &self,
+        name: &RepositoryName,
+        tag: &Tag,
+        expected: Option<&Digest>,
+    ) -> Result<(), Error> {
+        self.delete_tag_keeping(name, tag, expected, &|_| false)
+    }
+
     /// Deletes a manifest with every tag that names it.
     pub(crate) fn delete_document(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
         self.delete_manifest_keeping(name, &Reference::Digest(digest.clone()), &|_| false)

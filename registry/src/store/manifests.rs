@@ -279,25 +279,14 @@ impl Store {
         reference: &Reference,
         kept: &dyn Fn(&Tag) -> bool,
     ) -> Result<(), Error> {
+        let digest = match reference {
+            Reference::Tag(tag) => return self.delete_tag_keeping(name, tag, None, kept),
+            Reference::Digest(digest) => digest,
+        };
         self.expect_writable()?;
         let kept = &|tag: &Tag| kept(tag) || self.is_immutable(name, tag);
         let references = self.references(name).ok_or(Error::ManifestUnknown)?;
         let _exclusive = references.exclusive();
-        let digest = match reference {
-            Reference::Tag(tag) => {
-                let gone = self.tag_record(name, tag);
-                if kept(tag) && exists(&gone)? {
-                    return Err(Error::TagKept(tag.clone()));
-                }
-                let there = {
-                    let _changing = references.changes.begin();
-                    self.disk.remove(&gone)?
-                };
-                self.changed(name);
-                return if there { self.disk.sync_parent(&gone) } else { Err(Error::ManifestUnknown) };
-            }
-            Reference::Digest(digest) => digest,
-        };
         let path = self.manifest_record(name, digest);
         let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
         self.expect_not_pinned(name, digest)?;
@@ -318,6 +307,35 @@ impl Store {
         self.disk.sync_parent(&path)?;
         self.remove_referrer(name, digest, &record.media_type);
         Ok(())
+    }
+
+    /// Deletes a tag; with a digest, only while it names this manifest. Fails for a tag that `kept` names or that is immutable.
+    pub(super) fn delete_tag_keeping(
+        &self,
+        name: &RepositoryName,
+        tag: &Tag,
+        expected: Option<&Digest>,
+        kept: &dyn Fn(&Tag) -> bool,
+    ) -> Result<(), Error> {
+        self.expect_writable()?;
+        let references = self.references(name).ok_or(Error::ManifestUnknown)?;
+        let _exclusive = references.exclusive();
+        let gone = self.tag_record(name, tag);
+        if (kept(tag) || self.is_immutable(name, tag)) && exists(&gone)? {
+            return Err(Error::TagKept(tag.clone()));
+        }
+        if let Some(expected) = expected {
+            let record = read_record(&gone)?.ok_or(Error::ManifestUnknown)?;
+            if record.digest != *expected {
+                return Err(Error::TagMoved { tag: tag.clone(), digest: record.digest });
+            }
+        }
+        let there = {
+            let _changing = references.changes.begin();
+            self.disk.remove(&gone)?
+        };
+        self.changed(name);
+        if there { self.disk.sync_parent(&gone) } else { Err(Error::ManifestUnknown) }
     }
 
     fn tags_of(&self, name: &RepositoryName, digest: &Digest) -> Result<Vec<Tag>, Error> {

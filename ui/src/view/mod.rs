@@ -47,7 +47,7 @@ pub use media::MediaQuery;
 pub use new_job::{JobForm, NewJobView};
 pub use new_server::NewServerView;
 pub use overview::OverviewView;
-pub use registry::{RegistryPlace, RegistryTls};
+pub use registry::{RegistryPlace, RegistryTls, path as repository_path};
 pub use server::{ServerPageView, ServerParts};
 pub use server_edit::ServerForm;
 pub use servers::ServersView;

@@ -1,5 +1,6 @@
 //! The registry: its health and its repositories, and one repository with its tags.
 
+use super::form::FormView;
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::TableView;
@@ -127,9 +128,54 @@ fn health_rows(f: &Frame, registry: &RegistryJson) -> Vec<Vec<Cell>> {
 }
 
 /// The page of a repository. A name has slashes, which stay.
-pub(crate) fn path(name: &str) -> String {
+pub fn path(name: &str) -> String {
     let parts: Vec<String> = name.split('/').map(words::encoded).collect();
     format!("/ui/registry/{}", parts.join("/"))
+}
+
+/// The question before a tag is deleted. It is about the manifest that the page has shown.
+fn deletion_path(repository: &str, tag: &str, digest: &str) -> String {
+    let (repository, tag, digest) = (words::encoded(repository), words::encoded(tag), words::encoded(digest));
+    format!("/ui/tags/delete?repository={repository}&tag={tag}&digest={digest}")
+}
+
+/// The link to the question; none for an immutable tag.
+fn deletion(repository: &str, tag: &ImageTag) -> Option<(String, &'static str, String)> {
+    let path = deletion_path(repository, &tag.tag, &tag.digest);
+    (!tag.immutable).then(|| (path, "Delete…", format!("Delete the tag {}", tag.tag)))
+}
+
+impl FormView {
+    /// Asks before a tag is deleted. `digest` is the manifest that it named when its page was shown.
+    pub fn delete_tag(f: Frame, repository: &RepositoryDetail, tag: &str, digest: &str) -> Self {
+        let name = &repository.name;
+        let holders: Vec<&str> = repository
+            .held
+            .iter()
+            .filter(|held| held.digest == digest)
+            .map(|held| held.job_id.as_deref().map_or(held.owner.as_str(), |_| "a job"))
+            .collect();
+        let content = match holders.as_slice() {
+            [] => {
+                "Its content is collected as garbage after the grace period, unless another tag leads to it."
+                    .to_owned()
+            }
+            [one] => format!("Its content stays while {one} holds it."),
+            several => {
+                format!("Its content stays while {} of jobs and firmware sets hold it.", several.len())
+            }
+        };
+        Self::new(f, format!("Delete {tag}?"), "/ui/tags/delete", path(name))
+            .below(path(name), name)
+            .intro(format!("The tag names {} in {name}.", self::digest(digest)))
+            .effect(State::Failed, "A recipe that names this tag fails from now on; one that names the digest finds it as long as the content is there.")
+            .effect(State::Queued, content)
+            .hidden("repository", name)
+            .hidden("tag", tag)
+            .hidden("digest", digest)
+            .risky()
+            .yes("Delete the tag")
+    }
 }
 
 fn repository_row(repository: &Repository, now: jiff::Timestamp) -> Vec<Cell> {
@@ -193,6 +239,7 @@ impl TableView {
     /// One repository: its tags, and what holds its content.
     pub fn repository(f: Frame, repository: &RepositoryDetail, place: RegistryPlace<'_>) -> Self {
         let now = f.now;
+        let may_delete = f.may_administer();
         let (host, tls) = (place.host, place.tls("src-"));
         let tag_row = |tag: &ImageTag| {
             let (name, tag_name) = (&repository.name, &tag.tag);
@@ -205,7 +252,7 @@ impl TableView {
                 [one] => words::cut(one),
                 several => format!("{} and {} more", words::cut(&several[0]), several.len() - 1),
             };
-            vec![
+            let mut row = vec![
                 Cell::Two(tag.tag.clone(), words::cut(&words_of.join(" · "))),
                 Cell::Copy(Copy { what: "digest", text: tag.digest.clone(), shown: digest(&tag.digest) }),
                 Cell::Two(
@@ -215,7 +262,9 @@ impl TableView {
                 Cell::time_or(tag.pushed_at.map(|at| When::of(at, now)), ""),
                 Cell::text(&held),
                 Cell::Copy(Copy { what: "pull command", text: pull, shown: "pull".to_owned() }),
-            ]
+            ];
+            row.extend(may_delete.then(|| Cell::Acts(deletion(name, tag).into_iter().collect())));
+            row
         };
         let held_row = |held: &HeldContent| {
             let owner = match &held.job_id {
@@ -233,7 +282,8 @@ impl TableView {
             0 => "neither deleted nor collected".to_owned(),
             more => format!("neither deleted nor collected; {more} more are not shown"),
         };
-        let columns = ["Tag", "Digest", "Size", "Pushed", "Held by", "Command"];
+        let mut columns = vec!["Tag", "Digest", "Size", "Pushed", "Held by", "Command"];
+        columns.extend(may_delete.then_some(""));
         let sections = vec![
             Section::new("tags", "Tags", &columns, repository.tags.iter().map(tag_row).collect())
                 .note("by name")

@@ -189,7 +189,8 @@ impl DenialWindow {
     }
 }
 
-fn audit_event(event: &AuditEvent, count: u64) -> NewEvent {
+/// The event of the event log for an event of the registry, which happened `count` times.
+pub(super) fn audit_event(event: &AuditEvent, count: u64) -> NewEvent {
     let who = event.subject.as_deref().unwrap_or("anonymous");
     let place = event.repository.as_ref().map_or_else(|| "the registry".to_owned(), ToString::to_string);
     let reference = event.reference.as_ref().map(ToString::to_string);

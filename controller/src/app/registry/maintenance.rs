@@ -18,19 +18,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use registry::{GcOptions, Registry, RepositoryName, RetentionRule, Scrubbed};
+use registry::{
+    AuditEvent, Audited, Digest, GcOptions, Reference, Registry, RepositoryName, RetentionRule, Scrubbed, Tag,
+};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
+use super::audit::audit_event;
 use super::times::rfc3339;
 use api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    RepositoryDetailView, RepositoryView, ScrubStatus, UploadView, UploadsStatus,
+    RepositoryDetailView, RepositoryView, ScrubStatus, TagToDelete, UploadView, UploadsStatus,
 };
 use model::{Clock, NewEvent, error_chain};
 use settings::Settings;
 use store::{Store, StoreError};
+use telemetry::Metrics;
 
 /// The interval of checks for due work.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -81,6 +85,7 @@ struct Inner {
     registry: Registry,
     store: Store,
     clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
     settings: MaintenanceSettings,
     /// One collection or retention at a time.
     collect_lock: Mutex<()>,
@@ -114,6 +119,7 @@ impl RegistryMaintenance {
         registry: Registry,
         store: Store,
         clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
         settings: MaintenanceSettings,
     ) -> Result<Self, StoreError> {
         let reason = match settings.read_only {
@@ -125,6 +131,7 @@ impl RegistryMaintenance {
             registry,
             store,
             clock,
+            metrics,
             settings,
             collect_lock: Mutex::default(),
             read_only_lock: Mutex::default(),
@@ -304,6 +311,25 @@ impl RegistryMaintenance {
         Ok(report_json)
     }
 
+    async fn delete_tag_now(
+        &self,
+        repository: RepositoryName,
+        tag: Tag,
+        digest: Option<Digest>,
+        by: &str,
+    ) -> Result<(), RegistryAdminError> {
+        let deleted = self.0.registry.delete_tag(&repository, &tag, digest.as_ref()).await;
+        deleted.map_err(|why| match why {
+            registry::Error::ManifestUnknown => RegistryAdminError::UnknownTag,
+            registry::Error::TagKept(tag) => RegistryAdminError::Immutable(tag.to_string()),
+            registry::Error::TagMoved { digest, .. } => RegistryAdminError::TagMoved(digest.to_string()),
+            other => failed(other),
+        })?;
+        self.0.metrics.registry_deleted("tag");
+        self.record_event(tag_deleted(repository, tag, digest, by), None).await;
+        Ok(())
+    }
+
     async fn last(&self, key: &str) -> Result<Option<Value>, RegistryAdminError> {
         let text = self.0.store.setting(key).await.map_err(unavailable)?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
@@ -349,15 +375,17 @@ fn unavailable(error: StoreError) -> RegistryAdminError {
     RegistryAdminError::Failed("the database cannot be used now; see /readyz, then try again".to_owned())
 }
 
+fn interrupted() -> RegistryAdminError {
+    RegistryAdminError::Failed("the work was interrupted; try again".to_owned())
+}
+
 /// Waits for work up to [`RESPONSE_WAIT`]; after that the work continues without a waiting request.
 async fn bounded(
     work: impl Future<Output = Result<Value, RegistryAdminError>> + Send + 'static,
 ) -> Result<Option<Value>, RegistryAdminError> {
     match tokio::time::timeout(RESPONSE_WAIT, tokio::spawn(work)).await {
         Ok(Ok(report)) => report.map(Some),
-        Ok(Err(_stopped)) => {
-            Err(RegistryAdminError::Failed("the work was interrupted; try again".to_owned()))
-        }
+        Ok(Err(_stopped)) => Err(interrupted()),
         Err(_elapsed) => Ok(None),
     }
 }
@@ -481,6 +509,23 @@ impl RegistryAdmin for RegistryMaintenance {
         Ok(true)
     }
 
+    async fn delete_tag(&self, gone: TagToDelete<'_>, by: &str) -> Result<(), RegistryAdminError> {
+        // No repository has an invalid name, and none an invalid tag.
+        let (Ok(repository), Ok(tag)) = (gone.repository.parse(), gone.tag.parse()) else {
+            return Err(RegistryAdminError::UnknownTag);
+        };
+        let digest = gone
+            .digest
+            .map(str::parse)
+            .transpose()
+            .map_err(|why: registry::InvalidDigest| RegistryAdminError::InvalidDigest(why.to_string()))?;
+        let (maintenance, by) = (self.clone(), by.to_owned());
+        // The event of a deleted tag does not depend on the client, which may leave.
+        let work =
+            tokio::spawn(async move { maintenance.delete_tag_now(repository, tag, digest, &by).await });
+        work.await.unwrap_or_else(|_stopped| Err(interrupted()))
+    }
+
     async fn uploads(&self) -> Result<Vec<UploadView>, RegistryAdminError> {
         let sessions = self.0.registry.uploads().await.map_err(failed)?;
         let view = |session: registry::UploadSession| UploadView {
@@ -503,6 +548,23 @@ impl RegistryAdmin for RegistryMaintenance {
         }
         Ok(cancelled)
     }
+}
+
+/// The event of a deleted tag: that of a delete by `/v2/`.
+fn tag_deleted(repository: RepositoryName, tag: Tag, digest: Option<Digest>, by: &str) -> NewEvent {
+    audit_event(
+        &AuditEvent {
+            time: SystemTime::now(),
+            subject: Some(by.to_owned()),
+            peer: None,
+            what: Audited::DeleteTag,
+            repository: Some(repository),
+            reference: Some(Reference::Tag(tag)),
+            digest,
+            size: None,
+        },
+        1,
+    )
 }
 
 fn uploads_status(load: registry::UploadLoad) -> UploadsStatus {

@@ -206,3 +206,35 @@ async fn a_list_whose_filter_or_cursor_is_wrong_says_so_and_nothing_about_its_ro
     }
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_changes_the_recipe_that_was_entered_and_previews_it() {
+    let scene = scene(vec![silent("RPR-1")]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let typed = serde_json::to_string_pretty(&recipe())
+        .unwrap()
+        .replace("install-linux.target", "install-linus.target");
+    let line = 1 + typed.lines().position(|line| line.contains("install-linus.target")).unwrap();
+    for (place, server) in [("/ui/jobs/new", "server"), ("/ui/batches/new", "serials")] {
+        let form = olga.get(place).await;
+        let sent = [(server, "RPR-1"), ("recipe", typed.as_str()), ("do", "preview")];
+        let refused = post(&olga, place, &fields(&form, &["csrf", "key"], &sent)).await;
+        assert_eq!(refused.status, 400, "{}", refused.html);
+        for part in [&format!("Line {line}."), "Use install-linux.target"] {
+            assert!(refused.html.contains(part), "{place}: {part}: {}", refused.html);
+        }
+        let repair = refused.hidden("repair").replace("&#34;", "\"");
+        let sent =
+            [(server, "RPR-1"), ("recipe", typed.as_str()), ("repair", repair.as_str()), ("do", "create")];
+        let repaired = post(&olga, place, &fields(&refused, &["csrf", "key"], &sent)).await;
+        assert_eq!(repaired.status, 200, "{}", repaired.html);
+        let text = typed.replace("linus", "linux").replace('"', "&#34;");
+        assert!(repaired.html.contains(&text), "{place}: the text is as it was typed: {}", repaired.html);
+        // What does not fit the text any more changes nothing.
+        let sent = [(server, "RPR-1"), ("recipe", "{}"), ("repair", repair.as_str())];
+        let stale = post(&olga, place, &fields(&refused, &["csrf", "key"], &sent)).await;
+        assert!(!stale.html.contains("Use install-linux.target"), "{}", stale.html);
+    }
+    assert_eq!(scene.admin.get("/api/v1/jobs").await.expect(200)["jobs"], json!([]), "nothing was made");
+    scene.end().await;
+}

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::error_code::{ErrorCode, Rule};
 use access::auth::AuthFailure;
@@ -26,6 +27,28 @@ pub struct Detail {
     pub code: String,
     /// The problem in one sentence.
     pub message: String,
+    /// A change of the recipe that removes the problem, where one value is the probable meaning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repair>,
+}
+
+/// A change of a recipe that removes a problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Repair {
+    /// The value at the path of the problem becomes this one.
+    Set(Value),
+    /// The member at the path of the problem gets this name, and keeps its value.
+    Rename(String),
+}
+
+impl From<recipe::Repair> for Repair {
+    fn from(repair: recipe::Repair) -> Self {
+        match repair {
+            recipe::Repair::Set(value) => Self::Set(value),
+            recipe::Repair::Rename(name) => Self::Rename(name),
+        }
+    }
 }
 
 impl Detail {
@@ -36,13 +59,15 @@ impl Detail {
             field: path.rsplit('/').next().unwrap_or_default().to_owned(),
             code: rule.as_str().to_owned(),
             message: message.into(),
+            repair: None,
         }
     }
 }
 
 impl From<FieldError> for Detail {
     fn from(error: FieldError) -> Self {
-        Self { path: error.path, field: error.field, code: error.code, message: error.message }
+        let repair = error.repair.map(|repair| (*repair).into());
+        Self { path: error.path, field: error.field, code: error.code, message: error.message, repair }
     }
 }
 

@@ -4,7 +4,8 @@
 //! { "path":    "/partition_layout/0/size",   JSON Pointer (RFC 6901) to the value, or to the missing field
 //!   "field":   "size",                       the last segment of the path, "" for the recipe as a whole
 //!   "code":    "pattern",                    the schema keyword that failed, or a Shoal rule
-//!   "message": "`partition_layout/0/size` …" }
+//!   "message": "`partition_layout/0/size` …",
+//!   "repair":  { "set": "20G" } }              a change that removes the error, where there is one
 //! ```
 //!
 //! Codes that are not schema keywords: `json`, `utf8`, `duplicate_key`, `too_large`, `too_deep`, `too_many_values`,
@@ -14,6 +15,8 @@
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
+
+use super::repair::Repair;
 
 /// Maximum number of errors in one list.
 pub const MAX_ERRORS: usize = 50;
@@ -34,6 +37,9 @@ pub struct FieldError {
     pub code: String,
     /// The message. It shows sizes of payload fields, never their contents.
     pub message: String,
+    /// A change of the recipe that removes the error, where one value is the probable meaning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Box<Repair>>,
 }
 
 impl FieldError {
@@ -45,7 +51,14 @@ impl FieldError {
             field: cut(&field.replace("~1", "/").replace("~0", "~"), MAX_FIELD_CHARS),
             code: code.to_owned(),
             message: cut(message.as_ref(), MAX_MESSAGE_CHARS),
+            repair: None,
         }
+    }
+
+    /// Adds a change that removes the error. One at a path that was cut is left out.
+    pub(super) fn repaired_by(mut self, repair: Option<Repair>) -> Self {
+        self.repair = repair.filter(|_| !self.path.ends_with('…')).map(Box::new);
+        self
     }
 }
 

@@ -7,10 +7,11 @@
 
 use serde_json::{Map, Value};
 
-use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ValidationError, Validator};
 
 use super::error::{FieldError, MAX_ERRORS, by_path, child, cut, display};
+use super::repair::{Repair, Tried};
 
 /// Fields whose values may be quoted in an error.
 const QUOTABLE: [&str; 23] = [
@@ -43,14 +44,11 @@ const QUOTABLE: [&str; 23] = [
 const MAX_QUOTED: usize = 64;
 
 /// Returns the errors of one validation in document order, one per location.
-pub(super) fn errors<'a>(
-    schema: &Value,
-    recipe: &Value,
-    found: impl Iterator<Item = ValidationError<'a>>,
-) -> Vec<FieldError> {
+pub(super) fn errors(schema: &Value, recipe: &Value, validator: &Validator) -> Vec<FieldError> {
     let mut explained: Vec<(u8, FieldError)> = Vec::new();
-    for error in found {
-        explain(schema, recipe, &error, &mut explained);
+    let mut repairs = Tried::new(validator, recipe);
+    for error in validator.iter_errors(recipe) {
+        explain(schema, recipe, &error, &mut repairs, &mut explained);
     }
     explained.sort_by(|(rank_a, a), (rank_b, b)| {
         by_path(&a.path, &b.path).then(rank_a.cmp(rank_b)).then_with(|| a.message.cmp(&b.message))
@@ -73,6 +71,7 @@ fn explain(
     schema: &Value,
     recipe: &Value,
     error: &ValidationError<'_>,
+    repairs: &mut Tried<'_>,
     explained: &mut Vec<(u8, FieldError)>,
 ) {
     let path = error.instance_path().as_str();
@@ -97,17 +96,28 @@ fn explain(
             // The search for a similar name is expensive, and more than MAX_ERRORS errors are not reported.
             for name in unexpected.iter().take(MAX_ERRORS + 1) {
                 let stray = child(path, name);
-                let advice = match nearest(name, known.iter().copied()) {
+                let near = nearest(name, known.iter().copied());
+                let advice = match near {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("known fields are {}.", known.join(", ")),
                 };
                 let message = format!("{} is not a known field here; {advice}", display(&stray));
-                explained.push((rank, FieldError::new(&stray, code, message)));
+                // A name that the object has cannot be given twice.
+                let free = |near: &&str| recipe.pointer(&child(path, near)).is_none();
+                let repair = near.filter(free).map(|near| Repair::Rename(near.to_owned()));
+                explained.push((rank, FieldError::new(&stray, code, message).repaired_by(repair)));
             }
         }
         kind => {
             let message = format!("{} {}", display(path), location.complaint(kind, error.instance()));
-            explained.push((rank, FieldError::new(path, code, message)));
+            let repair = match (kind, error.instance().as_str()) {
+                (ValidationErrorKind::Enum { options }, Some(text)) => {
+                    nearest_option(text, options).map(|near| Repair::Set(Value::from(near)))
+                }
+                (ValidationErrorKind::Pattern { .. }, Some(text)) => repairs.of_form(path, text),
+                _ => None,
+            };
+            explained.push((rank, FieldError::new(path, code, message).repaired_by(repair)));
         }
     }
 }
@@ -174,9 +184,7 @@ impl<'a> ErrorLocation<'a> {
                 format!("holds {} items, at least {limit} are needed{expected}.", items(value))
             }
             ValidationErrorKind::Enum { options } => {
-                let options: Vec<&str> =
-                    options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                let near = value.as_str().and_then(|text| nearest(text, options.iter().copied()));
+                let near = value.as_str().and_then(|text| nearest_option(text, options));
                 let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
                 format!("{}{expected}.{near}", self.refused(value))
             }
@@ -238,6 +246,11 @@ fn type_names(wanted: &Value) -> String {
             names.join(" or ")
         }
     }
+}
+
+/// Returns the value of an enumeration nearest to `text`.
+fn nearest_option<'a>(text: &str, options: &'a Value) -> Option<&'a str> {
+    nearest(text, options.as_array()?.iter().filter_map(Value::as_str))
 }
 
 /// Returns the known name nearest to `name`, if it is near enough to be a typing error.

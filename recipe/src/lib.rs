@@ -35,6 +35,7 @@ mod options;
 mod parse;
 pub mod partition;
 mod read;
+mod repair;
 mod rules;
 mod schemas;
 pub mod storage;
@@ -53,6 +54,7 @@ pub use network::Network;
 pub use options::{After, Delivery, DiskHints, EraseMode};
 pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES};
 pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
+pub use repair::Repair;
 pub use schemas::{RecipeSchemas, SchemaError};
 pub use storage::Storage;
 

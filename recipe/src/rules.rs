@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use super::error::{FieldError, display};
 use super::partition::{FsFormat, Partition, PartitionSize};
+use super::repair::Repair;
 use super::storage::{self, Slot};
 use super::{Delivery, EraseMode, Recipe, TaskTarget, network};
 
@@ -154,7 +155,8 @@ fn whole_disk(recipe: &Recipe, errors: &mut Vec<FieldError>) {
             .filter(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
         if let Some((whole, _)) = partition {
             let message = format!("{} names a partition; give the whole disk, {whole}.", display(&path));
-            errors.push(FieldError::new(&path, "whole_disk", message));
+            let repair = Some(Repair::Set(whole.into()));
+            errors.push(FieldError::new(&path, "whole_disk", message).repaired_by(repair));
         }
     }
 }

@@ -183,7 +183,7 @@ impl RecipeSchemas {
     pub fn validate(&self, raw: &str) -> Result<Recipe, Vec<FieldError>> {
         let value = parse::parse(raw)?;
         let version = self.choose(&value).map_err(|error| vec![error])?;
-        let errors = explain::errors(&version.document, &value, version.validator.iter_errors(&value));
+        let errors = explain::errors(&version.document, &value, &version.validator);
         if !errors.is_empty() {
             return Err(bounded(errors));
         }

@@ -424,7 +424,9 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
 }
 
 fn forms(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
-    let wrong: Vec<ui::data::ErrorDetail> = of(json!([{ "path": "/recipe/target_disk", "message": text }]));
+    let mut wrong: Vec<ui::data::ErrorDetail> =
+        of(json!([{ "path": "/recipe/target_disk", "message": text, "repair": { "set": text } }]));
+    (wrong[0].line, wrong[0].choice) = (Some(12), Some(text.to_owned()));
     let fields = JobForm { server: text.to_owned(), recipe: text.to_owned(), ..JobForm::default() };
     let plan = json!({
         "would": "accept", "refused": null, "steps": [{ "step": "validate", "budget_s": 60, "wait_s": null }], "slot_plan": "dual",

@@ -104,8 +104,7 @@ async fn password_changed(visit: &Visit, form: &Form) -> Result<Response, Refusa
         return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", message));
     }
     let me: Me = visit.get("/api/v1/me").await?;
-    let wrong =
-        |path: &str, message: &str| vec![ErrorDetail { path: path.to_owned(), message: message.to_owned() }];
+    let wrong = |path: &str, message: &str| vec![ErrorDetail::new(path, message)];
     let (Some(current), Some(new)) =
         (basic(&me.name, form.get("current")), basic(&me.name, form.get("password")))
     else {

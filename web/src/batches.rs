@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::form::Form;
 use super::new_job::EXAMPLE;
+use super::recipe_text;
 use super::refusal::Refusal;
 use super::selection::{add_limits, limits, serials};
 use super::servers::labels;
@@ -169,6 +170,7 @@ async fn form_again(
     preview: Option<&BatchPreview>,
 ) -> Result<Response, Refusal> {
     let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    let refused = recipe_text::with_lines(&entered.recipe, refused);
     let view = FormView::new_batch(visit.frame("New batch", Tab::Jobs).await?, entered, refused, preview);
     Ok((status, html(&view)?).into_response())
 }
@@ -180,6 +182,8 @@ pub(super) async fn create(visit: Visit, form: Form) -> Response {
 }
 
 async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
+    let repaired = recipe_text::with_repair(form);
+    let form = repaired.as_ref().unwrap_or(form);
     let text = |name: &str| form.get(name).to_owned();
     let mut entered = BatchForm {
         filter: text("q"),
@@ -254,7 +258,8 @@ async fn tried(visit: &Visit, body: &Value, serials: &[String]) -> Result<BatchP
         let job = json!({ "server_serial": serial, "recipe": body["recipe"], "labels": body["labels"] });
         match visit.preview::<DryRunJson>("/api/v1/jobs", job).await {
             Ok(plan) => Ok(row_of(serial, plan)),
-            Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(refusal),
+            // What is wrong with the recipe is wrong for all servers.
+            Err(refusal) if refusal.status == StatusCode::FORBIDDEN || refusal.is_of_recipe() => Err(refusal),
             Err(refusal) => Ok(BatchRow {
                 server_serial: Some(serial.clone()),
                 result: "refuse".to_owned(),

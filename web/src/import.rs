@@ -105,7 +105,7 @@ fn entered(sent: &Form) -> ImportForm {
 
 /// The rows of a form, completed with what stands beside the table.
 fn rows(sent: &Form) -> Result<DividedRows, ErrorDetail> {
-    let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
+    let wrong = |path: &str, message: String| ErrorDetail::new(path, message);
     let (field, text) = match sent.get("file").trim() {
         "" => ("/text", sent.get("text")),
         file => ("/file", file),

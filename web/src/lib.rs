@@ -30,6 +30,7 @@ mod media;
 pub mod multipart;
 mod new_job;
 mod overview;
+mod recipe_text;
 mod refusal;
 mod registry;
 mod role_first;

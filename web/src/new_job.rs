@@ -9,6 +9,7 @@ use ui::view::{JobForm, NewJobView, Tab};
 use uuid::Uuid;
 
 use super::form::Form;
+use super::recipe_text;
 use super::refusal::Refusal;
 use super::servers::labels;
 use super::visit::{Change, Visit, html};
@@ -45,6 +46,8 @@ struct Created {
 }
 
 async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
+    let repaired = recipe_text::with_repair(form);
+    let form = repaired.as_ref().unwrap_or(form);
     let body = match order(form) {
         Ok(body) => body,
         Err(detail) => return again(visit, form, form.get("key"), vec![detail], None).await,
@@ -79,7 +82,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
 
 /// The body of the request that a form asks for; a problem names its place as the API does.
 fn order(form: &Form) -> Result<Value, ErrorDetail> {
-    let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
+    let wrong = |path: &str, message: String| ErrorDetail::new(path, message);
     let recipe: Value = serde_json::from_str(form.get("recipe"))
         .map_err(|error| wrong("/recipe", format!("is not JSON: {error}")))?;
     let priority = match form.get("priority").trim() {
@@ -109,6 +112,7 @@ async fn again(
         key: key.to_owned(),
     };
     let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    let refused = recipe_text::with_lines(&fields.recipe, refused);
     let view = NewJobView::of(visit.frame("New job", Tab::Jobs).await?, fields, refused, plan);
     Ok((status, html(&view)?).into_response())
 }

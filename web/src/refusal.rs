@@ -36,7 +36,7 @@ impl Refusal {
 
     /// A field of a form that cannot be read.
     pub(super) fn field(name: &str, message: &str) -> Self {
-        let detail = ErrorDetail { path: format!("/{name}"), message: message.to_owned() };
+        let detail = ErrorDetail::new(format!("/{name}"), message);
         let mut refusal = Self::new(StatusCode::BAD_REQUEST, "invalid", "a field of the form cannot be used");
         refusal.body.details.push(detail);
         refusal
@@ -63,8 +63,14 @@ impl Refusal {
         let (said, others): (Vec<&ErrorDetail>, Vec<&ErrorDetail>) =
             details.iter().partition(|detail| message.contains(&detail.message));
         let path = said.first().map(|detail| detail.path.clone()).unwrap_or_default();
-        let reason = ErrorDetail { path, message: message.clone() };
+        let reason = ErrorDetail::new(path, message);
         std::iter::once(reason).chain(others.into_iter().cloned()).collect()
+    }
+
+    /// Whether all that is wrong is the recipe.
+    pub(super) fn is_of_recipe(&self) -> bool {
+        let details = &self.body.details;
+        !details.is_empty() && details.iter().all(|detail| detail.path.starts_with("/recipe/"))
     }
 
     /// Whether the key of the form belongs to another request: the form was sent before, and its fields were changed since.
@@ -81,7 +87,7 @@ impl Refusal {
             "the former request of this form made {former}; nothing was done now: this would be another one, so look at it, then \
              send it again"
         );
-        ErrorDetail { path: String::new(), message }
+        ErrorDetail::new("", message)
     }
 
     /// A page that could not be made; the log has the cause.

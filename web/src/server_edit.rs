@@ -61,7 +61,7 @@ pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form
         };
         if patch.is_empty() {
             let message = "nothing is changed: change a value, or go back";
-            let detail = ErrorDetail { path: String::new(), message: message.to_owned() };
+            let detail = ErrorDetail::new("", message);
             return form(&visit, &before, &entered, vec![detail]).await;
         }
         let password = patch.contains_key("bmc_password");
@@ -112,7 +112,7 @@ async fn again(
         Some(entered) => form(visit, &server, entered, details).await,
         None => {
             let message = "the form shows the values of now; enter your change again".to_owned();
-            details.push(ErrorDetail { path: String::new(), message });
+            details.push(ErrorDetail::new("", message));
             form(visit, &server, &of(&server), details).await
         }
     }
@@ -267,7 +267,7 @@ fn difference(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<Valu
 }
 
 fn labels(text: &str) -> Result<BTreeMap<String, String>, ErrorDetail> {
-    let wrong = |message: String| ErrorDetail { path: "/labels".to_owned(), message };
+    let wrong = |message: String| ErrorDetail::new("/labels", message);
     if text.len() > MAX_TEXT {
         return Err(wrong(format!("at most {MAX_TEXT} bytes are read")));
     }
@@ -285,7 +285,7 @@ fn labels(text: &str) -> Result<BTreeMap<String, String>, ErrorDetail> {
 
 /// The JSON object that a field holds; an empty one when the field is empty.
 fn object(path: &str, text: &str, example: &str) -> Result<Map<String, Value>, ErrorDetail> {
-    let wrong = |message: String| ErrorDetail { path: path.to_owned(), message };
+    let wrong = |message: String| ErrorDetail::new(path, message);
     match text {
         "" => Ok(Map::new()),
         text if text.len() > MAX_TEXT => Err(wrong(format!("at most {MAX_TEXT} bytes are read"))),

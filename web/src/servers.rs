@@ -91,7 +91,7 @@ async fn register(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
                     registered = true;
                     let message =
                         format!("the server {serial} is registered with other values; it was left as it is");
-                    (refusal.status, vec![ErrorDetail { path: "/serial".to_owned(), message }])
+                    (refusal.status, vec![ErrorDetail::new("/serial", message)])
                 }
                 Err(refusal) => (refusal.status, visit.wrong(refusal)?),
             }
@@ -115,14 +115,14 @@ pub(super) fn labels(text: &str) -> Result<Map<String, Value>, ErrorDetail> {
     let mut words = text.split_whitespace();
     if words.nth(MAX_LABELS).is_some() || text.split_whitespace().any(|word| word.len() > MAX_LABEL) {
         let message = format!("at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes are read");
-        return Err(ErrorDetail { path: "/labels".to_owned(), message });
+        return Err(ErrorDetail::new("/labels", message));
     }
     let pair = |word: &str| match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), Value::from(value))),
-        _ => Err(ErrorDetail {
-            path: "/labels".to_owned(),
-            message: format!("labels are written KEY=VALUE, divided by blanks; {word:?} is not"),
-        }),
+        _ => Err(ErrorDetail::new(
+            "/labels",
+            format!("labels are written KEY=VALUE, divided by blanks; {word:?} is not"),
+        )),
     };
     text.split_whitespace().map(pair).collect()
 }

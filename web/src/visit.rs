@@ -112,7 +112,7 @@ impl Visit {
     pub(super) fn wrong(&self, refusal: Refusal) -> Result<Vec<ErrorDetail>, Refusal> {
         if refusal.body.error == "csrf" && self.session().is_some() && self.is_of_this_site() {
             let message = "the form was made before your present login, and nothing was done; look at it, then send it again";
-            return Ok(vec![ErrorDetail { path: String::new(), message: message.to_owned() }]);
+            return Ok(vec![ErrorDetail::new("", message)]);
         }
         refusal.details()
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::Repair;
 
 fn cases() -> Vec<(&'static str, String)> {
     let mut stray = linux();
@@ -31,6 +32,10 @@ fn cases() -> Vec<(&'static str, String)> {
         ("a disk without /dev", linux_with("target_disk", json!("sda"))),
         ("a disk out of /dev", linux_with("target_disk", json!("/dev/../../etc/passwd"))),
         ("a partition by id", linux_with("target_disk", json!("/dev/disk/by-id/wwn-0x5-part1"))),
+        (
+            "an image with the scheme of a client",
+            linux_with("oci_url", json!("docker://reg.example:8080/os/x:1")),
+        ),
         ("an image with a scheme", linux_with("oci_url", json!("https://h/x:1"))),
         ("a negative size", one_partition("size", json!("-1G"))),
         ("a size of zero", one_partition("size", json!("0%"))),
@@ -132,6 +137,11 @@ fn error_messages_match_the_golden_file() {
         for error in validate(&raw).unwrap_err() {
             let path = if error.path.is_empty() { "(recipe)" } else { &error.path };
             writeln!(text, "{path} [{}] {}", error.code, error.message).unwrap();
+            match error.repair.as_deref() {
+                Some(Repair::Set(value)) => writeln!(text, "    repair: {value}").unwrap(),
+                Some(Repair::Rename(name)) => writeln!(text, "    repair: the name is {name}").unwrap(),
+                None => {}
+            }
         }
         text.push('\n');
     }
@@ -141,4 +151,52 @@ fn error_messages_match_the_golden_file() {
     }
     let golden = std::fs::read_to_string(&path).unwrap();
     assert!(golden == text, "error messages changed; review them and run with UPDATE_GOLDEN=1\n{text}");
+}
+
+/// The recipe with a repair, as a person would make the change.
+fn repaired(raw: &str, path: &str, repair: &Repair) -> Value {
+    let mut recipe: Value = serde_json::from_str(raw).unwrap();
+    match repair {
+        Repair::Set(value) => *recipe.pointer_mut(path).unwrap() = value.clone(),
+        Repair::Rename(name) => {
+            let (owner, field) = path.rsplit_once('/').unwrap();
+            let owner = recipe.pointer_mut(owner).unwrap().as_object_mut().unwrap();
+            let value = owner.remove(&field.replace("~1", "/").replace("~0", "~")).unwrap();
+            assert!(owner.insert(name.clone(), value).is_none(), "{path} takes the place of another");
+        }
+    }
+    recipe
+}
+
+#[test]
+fn a_repair_removes_its_error() {
+    let mut kinds = [0; 3];
+    for (name, raw) in cases() {
+        for error in validate(&raw).unwrap_err() {
+            let Some(repair) = error.repair.as_deref() else { continue };
+            let repaired = repaired(&raw, &error.path, repair);
+            kinds[match (repair, error.code.as_str()) {
+                (Repair::Rename(_), _) => 0,
+                (_, "pattern") => 1,
+                _ => 2,
+            }] += 1;
+            let left = validate(&repaired.to_string()).err().unwrap_or_default();
+            assert!(left.iter().all(|left| left.path != error.path), "{name}: {left:?}");
+        }
+    }
+    assert!(kinds.iter().all(|number| *number > 0), "{kinds:?}");
+}
+
+#[test]
+fn no_repair_takes_the_place_of_another_member_or_is_offered_for_every_item_of_a_long_list() {
+    let mut twice = linux();
+    twice["targetDisk"] = json!("/dev/sdb");
+    let error = validate(&twice.to_string()).unwrap_err().remove(0);
+    assert_eq!((error.path.as_str(), error.repair), ("/targetDisk", None));
+
+    let mut many = super::second::everything();
+    many["more_disks"] = (0..8).map(|disk| json!({ "target_disk": format!("sd{disk}") })).collect();
+    let errors = validate(&many.to_string()).unwrap_err();
+    let offered = errors.iter().filter(|error| error.repair.is_some()).count();
+    assert!(offered <= 4 && errors.len() >= 8, "{offered} of {errors:?}");
 }

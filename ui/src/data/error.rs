@@ -1,6 +1,7 @@
 //! A refusal of the API.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A refusal of the API.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -26,9 +27,55 @@ pub struct ErrorDetail {
     pub path: String,
     /// The problem in one sentence.
     pub message: String,
+    /// A change of the recipe that removes the problem.
+    #[serde(default)]
+    pub repair: Option<Repair>,
+    /// The line of the text in which the problem is, if the form has one.
+    #[serde(skip)]
+    pub line: Option<usize>,
+    /// What the form sends when the person chooses the repair; `None` when it cannot be chosen.
+    #[serde(skip)]
+    pub choice: Option<String>,
+}
+
+/// A change of a recipe that removes a problem.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repair {
+    /// The value at the path of the problem becomes this one.
+    Set(Value),
+    /// The member at the path gets this name.
+    Rename(String),
+}
+
+impl Repair {
+    /// The label of the button that makes the change.
+    pub(crate) fn label(&self) -> String {
+        let text = match self {
+            Self::Set(Value::String(text)) => format!("Use {text}"),
+            Self::Set(value) => format!("Use {value}"),
+            Self::Rename(name) => format!("Rename it to {name}"),
+        };
+        crate::words::cut(&text)
+    }
 }
 
 impl ErrorDetail {
+    /// A problem at a place.
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into(), repair: None, line: None, choice: None }
+    }
+
+    /// The button that makes the repair: its value and its label.
+    pub(crate) fn button(&self) -> Option<(&str, String)> {
+        self.choice.as_deref().zip(self.repair.as_ref().map(Repair::label))
+    }
+
+    /// Whether the page has a button of a repair. Then the first button of its form is another one, which the key Enter presses.
+    pub(crate) fn offers_repair(details: &[Self]) -> bool {
+        details.iter().any(|detail| detail.choice.is_some())
+    }
+
     /// The place in words: the field as a form names it, and below it the place in its value. `None` for the whole request.
     pub(crate) fn place(&self) -> Option<String> {
         let (field, within) = match self.path.trim_start_matches('/').split_once('/') {
@@ -64,7 +111,7 @@ mod tests {
             ("/recipe/disks/0", Some("Recipe /disks/0:")),
             ("cursor", Some("Cursor:")),
         ] {
-            let detail = ErrorDetail { path: path.to_owned(), message: String::new() };
+            let detail = ErrorDetail::new(path, "");
             assert_eq!(detail.place().as_deref(), place, "{path}");
         }
     }

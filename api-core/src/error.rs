@@ -1,4 +1,4 @@
-//! The error format: `{"error": code, "message", "details": [{"path","field","code","message"}], "request_id"}`.
+//! The error format: `{"error": code, "message", "details": [{"path","field","code","message","repair"?}], "request_id"}`.
 //!
 //! A handler returns an error without request id; the middleware adds the id and renders the response.
 
@@ -29,20 +29,21 @@ pub struct Detail {
     pub message: String,
     /// A change of the recipe that removes the problem, where one value is the probable meaning.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub repair: Option<Repair>,
+    pub repair: Option<RepairView>,
 }
 
 /// A change of a recipe that removes a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Repair {
+#[schemars(rename = "Repair")]
+pub enum RepairView {
     /// The value at the path of the problem becomes this one.
     Set(Value),
     /// The member at the path of the problem gets this name, and keeps its value.
     Rename(String),
 }
 
-impl From<recipe::Repair> for Repair {
+impl From<recipe::Repair> for RepairView {
     fn from(repair: recipe::Repair) -> Self {
         match repair {
             recipe::Repair::Set(value) => Self::Set(value),

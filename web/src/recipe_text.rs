@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use ui::data::{ErrorDetail, Repair};
+use ui::data::{ErrorDetail, RepairJson};
 
 use super::form::Form;
 
@@ -25,7 +25,7 @@ const REPAIR: &str = "repair";
 #[derive(Deserialize, Serialize)]
 struct Chosen {
     path: String,
-    repair: Repair,
+    repair: RepairJson,
 }
 
 /// The form with the change that the person chose, which is previewed and not carried out; `None` when none was chosen, or it does not
@@ -44,7 +44,7 @@ pub(super) fn with_lines(text: &str, details: Vec<ErrorDetail>) -> Vec<ErrorDeta
             return ErrorDetail { repair: None, ..detail };
         };
         detail.line = line(text, &within);
-        let fits = |repair: &Repair| repaired(text, &within, repair).is_some();
+        let fits = |repair: &RepairJson| repaired(text, &within, repair).is_some();
         detail.choice = detail.repair.as_ref().filter(|repair| fits(repair)).and_then(|repair| {
             serde_json::to_string(&Chosen { path: within.clone(), repair: repair.clone() }).ok()
         });
@@ -61,12 +61,12 @@ fn line(text: &str, pointer: &str) -> Option<usize> {
 }
 
 /// The text with a change; `None` when the text has no such value.
-fn repaired(text: &str, pointer: &str, repair: &Repair) -> Option<String> {
+fn repaired(text: &str, pointer: &str, repair: &RepairJson) -> Option<String> {
     let value = place(text, pointer)?;
     let (before, after) = (text.get(..value.start)?, text.get(value.end..)?);
     match repair {
-        Repair::Set(new) => Some(format!("{before}{new}{after}")),
-        Repair::Rename(name) => {
+        RepairJson::Set(new) => Some(format!("{before}{new}{after}")),
+        RepairJson::Rename(name) => {
             let old = serde_json::to_string(&segment(pointer.rsplit_once('/')?.1)).ok()?;
             let named = before.trim_end().strip_suffix(':')?.trim_end();
             let (owner, between) = (named.strip_suffix(&old)?, before.get(named.len()..)?);
@@ -112,12 +112,12 @@ mod tests {
 
     #[test]
     fn a_repair_changes_its_bytes_only_and_a_problem_has_the_line_of_its_value() {
-        let set = Repair::Set(json!("install-linux.target"));
+        let set = RepairJson::Set(json!("install-linux.target"));
         let changed = repaired(TEXT, "/task_targt", &set).unwrap();
         assert_eq!(changed, TEXT.replace("linus", "linux"));
-        let renamed = repaired(TEXT, "/task_targt", &Repair::Rename("task_target".to_owned())).unwrap();
+        let renamed = repaired(TEXT, "/task_targt", &RepairJson::Rename("task_target".to_owned())).unwrap();
         assert_eq!(renamed, TEXT.replace("task_targt", "task_target"));
-        let nested = repaired(TEXT, "/list/1/a~1b", &Repair::Rename("c".to_owned())).unwrap();
+        let nested = repaired(TEXT, "/list/1/a~1b", &RepairJson::Rename("c".to_owned())).unwrap();
         assert_eq!(nested, TEXT.replace("a/b", "c"));
         for (pointer, expected) in [
             ("", Some(1)),
@@ -132,15 +132,15 @@ mod tests {
 
     #[test]
     fn a_text_that_has_changed_since_is_not_repaired() {
-        let set = Repair::Set(json!(1));
+        let set = RepairJson::Set(json!(1));
         for (text, pointer) in
             [("{", "/a"), ("{}", "/a"), ("[1]", "/1"), ("[1]", "/x"), ("7", "/a"), ("", "")]
         {
             assert_eq!(repaired(text, pointer, &set), None, "{text} {pointer}");
         }
-        assert_eq!(repaired("[1]", "/0", &Repair::Rename("a".to_owned())), None);
+        assert_eq!(repaired("[1]", "/0", &RepairJson::Rename("a".to_owned())), None);
         // A name that is written with escapes is another text than its name.
-        assert_eq!(repaired(r#"{"\u0061": 1}"#, "/a", &Repair::Rename("b".to_owned())), None);
+        assert_eq!(repaired(r#"{"\u0061": 1}"#, "/a", &RepairJson::Rename("b".to_owned())), None);
     }
 
     fn values() -> impl Strategy<Value = Value> {
@@ -181,7 +181,7 @@ mod tests {
             let mut all = Vec::new();
             pointers(&value, String::new(), &mut all);
             for pointer in all {
-                let changed = repaired(&text, &pointer, &Repair::Set(json!("new"))).unwrap();
+                let changed = repaired(&text, &pointer, &RepairJson::Set(json!("new"))).unwrap();
                 let mut expected = value.clone();
                 *expected.pointer_mut(&pointer).unwrap() = json!("new");
                 prop_assert_eq!(serde_json::from_str::<Value>(&changed).unwrap(), expected);

@@ -29,7 +29,7 @@ pub struct ErrorDetail {
     pub message: String,
     /// A change of the recipe that removes the problem.
     #[serde(default)]
-    pub repair: Option<Repair>,
+    pub repair: Option<RepairJson>,
     /// The line of the text in which the problem is, if the form has one.
     #[serde(skip)]
     pub line: Option<usize>,
@@ -41,14 +41,14 @@ pub struct ErrorDetail {
 /// A change of a recipe that removes a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Repair {
+pub enum RepairJson {
     /// The value at the path of the problem becomes this one.
     Set(Value),
     /// The member at the path gets this name.
     Rename(String),
 }
 
-impl Repair {
+impl RepairJson {
     /// The label of the button that makes the change.
     pub(crate) fn label(&self) -> String {
         let text = match self {
@@ -68,7 +68,7 @@ impl ErrorDetail {
 
     /// The button that makes the repair: its value and its label.
     pub(crate) fn button(&self) -> Option<(&str, String)> {
-        self.choice.as_deref().zip(self.repair.as_ref().map(Repair::label))
+        self.choice.as_deref().zip(self.repair.as_ref().map(RepairJson::label))
     }
 
     /// Whether the page has a button of a repair. Then the first button of its form is another one, which the key Enter presses.

@@ -21,7 +21,7 @@ pub use accounts::{IssuedToken, Token, TokenPage, User, UserPage};
 pub use admin::{
     AuditEntryJson, AuditPage, DryRunJson, GateJson, PlannedStepJson, Refused, Setting, SettingPage,
 };
-pub use error::{ErrorBody, ErrorDetail, Repair};
+pub use error::{ErrorBody, ErrorDetail, RepairJson};
 pub use firmware::{
     ConditionJson, ConditionList, ConditionPreview, ConditionStatus, ConditionStep, DiagnosticCheck,
     FirmwareJson, FirmwarePage, FirmwareSetJson, FirmwareSetPage, InventoryJson, LastDiagnostics,

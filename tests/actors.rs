@@ -169,6 +169,12 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     assert_eq!(upload.status, 202);
     let upload = upload.header("docker-upload-uuid").unwrap().to_owned();
     walk.step("cancelUpload", M::DELETE, &format!("/api/v1/registry/uploads/{upload}"), json!({})).await;
+    let kind = "application/vnd.oci.image.index.v1+json";
+    let index = json!({ "schemaVersion": 2, "mediaType": kind, "manifests": [] }).to_string();
+    let put = walk.scene.admin.request(M::PUT, "/v2/team/app/manifests/edge").header("content-type", kind);
+    assert_eq!(walk.scene.admin.send(put.body(index)).await.status, 201);
+    let tag = "/api/v1/registry/repositories/team%2Fapp/tags/edge";
+    walk.step("deleteTag", M::DELETE, tag, json!({})).await;
 
     crate::firmware::push(&walk.scene.admin, "firmware/dell/bios", b"a bios").await;
     let file = crate::firmware::bios(b"a bios", "2.19.1", &["R640"]);

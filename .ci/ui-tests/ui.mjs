@@ -134,6 +134,26 @@ async function main() {
     await page.getByRole('link', { name: 'New job' }).click();
     await sound(page, 'new job');
     check(await page.getByLabel('Server').inputValue() === 'UI-0001', 'the server is filled in');
+    // A mistake in the recipe: its line, and the button that mends it. The key Enter previews, and mends nothing.
+    const text = page.getByLabel('Recipe, as JSON'), recipe = await text.inputValue();
+    await text.fill(recipe.replace('install-linux.target', 'install-linus.target'));
+    await page.getByRole('button', { name: 'Preview' }).click();
+    const mend = page.getByRole('button', { name: 'Use install-linux.target' });
+    await mend.waitFor();
+    problems.splice(0, problems.length, ...problems.filter(text => !/status of 400/.test(text)));
+    await sound(page, 'a recipe with a mistake');
+    await shot(page, 'new-job-repair-light');
+    const line = 1 + recipe.split('\n').findIndex(text => text.includes('install-linux.target'));
+    check((await page.locator('#errs').innerText()).includes(`Line ${line}.`), `the mistake has its line: ${await page.locator('#errs').innerText()}`);
+    const sent = page.waitForRequest(request => request.method() === 'POST');
+    await page.getByLabel('Priority').press('Enter');
+    check(!(await sent).postData().includes('repair='), 'the key Enter mends nothing');
+    await mend.waitFor();
+    await mend.click();
+    await page.getByText('It would be accepted').waitFor();
+    check(await text.inputValue() === recipe, 'the rest of the recipe is as it was typed');
+    problems.splice(0, problems.length, ...problems.filter(text => !/status of 400/.test(text)));
+    await sound(page, 'a mended recipe');
     await page.getByRole('button', { name: 'Preview' }).click();
     await page.getByText('It would be accepted').waitFor();
     await sound(page, 'preview');
@@ -149,9 +169,20 @@ async function main() {
     await sound(page, 'job done');
     await shot(page, 'job-done-light');
 
+    // The next installation of this server fails: what differs from the one that succeeded.
+    await page.goto(url + '/ui/jobs/new?server=UI-0001');
+    await text.fill(recipe.replace('ubuntu-rootfs:22.04', 'ubuntu-rootfs:22.05'));
+    await page.getByRole('button', { name: 'Create the job' }).click();
+    await page.locator('h1 .state.failed').waitFor({ timeout: 90000 });
+    const against = await page.locator('#against').innerText();
+    check(against.includes('22.04') && against.includes('22.05'), `the image differs from that of the last success: ${against}`);
+    check(await page.locator('#against del').count() === 2, `the image and its digest differ, and nothing else: ${against}`);
+    await sound(page, 'a failed job beside the last success');
+    await shot(page, 'job-against-light');
+
     // A failure explained, retried.
     await page.goto(url + '/ui/');
-    await page.locator('#needs h3 a').first().click();
+    await page.locator('#needs h3 a').filter({ hasNotText: 'UI-0001' }).first().click();
     await page.getByText('Why it failed').waitFor();
     check((await page.locator('#why').innerText()).includes('bootloader-linux.service'), 'the failure names its unit');
     await sound(page, 'job failed');
@@ -324,6 +355,20 @@ async function main() {
     await sound(page, 'images filtered');
     await shot(page, 'images-light');
 
+    // A tag is deleted, after a question about the manifest that was seen.
+    const os = '/v2/os-images/ubuntu-rootfs/manifests/';
+    const manifest = await api('GET', os + '22.04');
+    await api('PUT', os + 'spare', await manifest.text(), manifest.headers.get('content-type'));
+    await page.goto(url + '/ui/registry/os-images/ubuntu-rootfs');
+    await sound(page, 'repository with two tags');
+    await page.getByRole('link', { name: 'Delete the tag spare' }).click();
+    await page.getByRole('heading', { name: 'Delete spare?' }).waitFor();
+    const question = new URL(page.url());
+    await sound(page, 'delete the tag?');
+    await page.getByRole('button', { name: 'Delete the tag' }).click();
+    await page.getByText('The tag was deleted').waitFor();
+    check(!(await page.locator('#tags').innerText()).includes('spare'), 'the tag is gone');
+
     // A user and a token: made, used, shown once.
     await page.goto(url + '/ui/users');
     await page.getByRole('link', { name: 'New user' }).click();
@@ -416,7 +461,7 @@ async function main() {
 
     // Every page once dark and wide, once light and narrow; the most used ones in the other two forms as well.
     const job = failed.replace(/\/retry$/, '').slice(url.length);
-    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', `/ui/servers/${long}`, '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/audit?action=user.*', '/ui/webhooks', hook, `${hook}/delete`, '/ui/servers/UI-0001/edit', '/ui/servers/UI-0001/delete', '/ui/batches', batch, '/ui/batches/new', '/ui/servers/import', '/ui/registry/os-images/ubuntu-rootfs', '/ui/media', '/ui/media?show=ended', '/ui/firmware', '/ui/firmware/sets/spring', '/ui/servers/UI-0001/condition?kind=firmwareInstall', '/ui/users/kim', '/ui/tokens/new', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
+    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', `/ui/servers/${long}`, '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/audit?action=user.*', '/ui/webhooks', hook, `${hook}/delete`, '/ui/servers/UI-0001/edit', '/ui/servers/UI-0001/delete', '/ui/batches', batch, '/ui/batches/new', '/ui/servers/import', '/ui/registry/os-images/ubuntu-rootfs', question.pathname + question.search, '/ui/media', '/ui/media?show=ended', '/ui/firmware', '/ui/firmware/sets/spring', '/ui/servers/UI-0001/condition?kind=firmwareInstall', '/ui/users/kim', '/ui/tokens/new', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
     const few = ['/ui/', '/ui/jobs', job, '/ui/servers/UI-0001', batch], tables = ['/ui/events', '/ui/servers', '/ui/media', '/ui/webhooks', '/ui/registry', '/ui/audit', '/ui/account', '/ui/users'];
     const forms = [
       { name: 'desktop-dark', places, viewport: { width: 1440, height: 900 }, colorScheme: 'dark' },

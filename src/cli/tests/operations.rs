@@ -61,6 +61,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("beginRegistryReadOnly", "registry read-only"),
     ("listRepositories", "registry ls"),
     ("getRepository", "registry ls"),
+    ("deleteTag", "registry delete"),
     ("retainTags", "registry retain"),
     ("scrubRegistry", "registry scrub"),
     ("listUploads", "registry uploads"),

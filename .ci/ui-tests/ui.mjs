@@ -182,7 +182,7 @@ async function main() {
 
     // A failure explained, retried.
     await page.goto(url + '/ui/');
-    await page.locator('#needs h3 a').filter({ hasNotText: 'UI-0001' }).first().click();
+    await page.locator('#needs li', { hasText: 'bootloader-linux.service' }).locator('h3 a').first().click();
     await page.getByText('Why it failed').waitFor();
     check((await page.locator('#why').innerText()).includes('bootloader-linux.service'), 'the failure names its unit');
     await sound(page, 'job failed');

@@ -283,7 +283,7 @@ impl TableView {
             more => format!("neither deleted nor collected; {more} more are not shown"),
         };
         let mut columns = vec!["Tag", "Digest", "Size", "Pushed", "Held by", "Command"];
-        columns.extend(may_delete.then_some(""));
+        columns.extend(may_delete.then_some("Changes"));
         let sections = vec![
             Section::new("tags", "Tags", &columns, repository.tags.iter().map(tag_row).collect())
                 .note("by name")

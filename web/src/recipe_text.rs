@@ -21,6 +21,11 @@ const FIELD: &str = "recipe";
 /// The field with the change that a person chose.
 const REPAIR: &str = "repair";
 
+/// The maximum of problems with a line and a repair. Each reads the text again.
+const LOCATED: usize = 8;
+/// The maximum of levels between the recipe and a value. Each reads the value again.
+const MAX_LEVELS: usize = 16;
+
 /// The change that a button stands for.
 #[derive(Deserialize, Serialize)]
 struct Chosen {
@@ -36,21 +41,16 @@ pub(super) fn with_repair(form: &Form) -> Option<Form> {
     Some(form.with(FIELD, recipe).with("do", "preview".to_owned()))
 }
 
-/// The problems with the lines of the text in which they are. A repair that does not fit the text is left out.
-pub(super) fn with_lines(text: &str, details: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
-    let located = |mut detail: ErrorDetail| {
-        let within = detail.path.trim_start_matches('/').strip_prefix(FIELD).map(str::to_owned);
-        let Some(within) = within.filter(|within| within.is_empty() || within.starts_with('/')) else {
-            return ErrorDetail { repair: None, ..detail };
-        };
-        detail.line = line(text, &within);
-        let fits = |repair: &RepairJson| repaired(text, &within, repair).is_some();
-        detail.choice = detail.repair.as_ref().filter(|repair| fits(repair)).and_then(|repair| {
-            serde_json::to_string(&Chosen { path: within.clone(), repair: repair.clone() }).ok()
-        });
-        detail
-    };
-    details.into_iter().map(located).collect()
+/// The problems; the first ones with the lines of the text in which they are, and with repairs that fit the text.
+pub(super) fn with_lines(text: &str, mut details: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
+    let of_recipe = |path: &str| Some(path.strip_prefix('/')?.strip_prefix(FIELD)?.to_owned());
+    let within = details.iter_mut().filter_map(|detail| Some((of_recipe(&detail.path)?, detail)));
+    for (path, detail) in within.filter(|(path, _)| path.starts_with('/')).take(LOCATED) {
+        detail.line = line(text, &path);
+        let repair = detail.repair.clone().filter(|repair| repaired(text, &path, repair).is_some());
+        detail.choice = repair.and_then(|repair| serde_json::to_string(&Chosen { path, repair }).ok());
+    }
+    details
 }
 
 /// The line of the value at a pointer, counted from one. For a member that is missing it is the line of its owner.
@@ -76,8 +76,11 @@ fn repaired(text: &str, pointer: &str, repair: &RepairJson) -> Option<String> {
     }
 }
 
-/// The bytes of the value at a pointer (RFC 6901).
+/// The bytes of the value at a pointer (RFC 6901); `None` for one that is below [`MAX_LEVELS`].
 fn place(text: &str, pointer: &str) -> Option<Range<usize>> {
+    if pointer.matches('/').count() > MAX_LEVELS {
+        return None;
+    }
     let mut value: &RawValue = serde_json::from_str(text).ok()?;
     for name in pointer.split('/').skip(1) {
         value = match value.get().as_bytes().first()? {
@@ -141,6 +144,20 @@ mod tests {
         assert_eq!(repaired("[1]", "/0", &RepairJson::Rename("a".to_owned())), None);
         // A name that is written with escapes is another text than its name.
         assert_eq!(repaired(r#"{"\u0061": 1}"#, "/a", &RepairJson::Rename("b".to_owned())), None);
+    }
+
+    #[test]
+    fn what_a_form_sends_decides_no_amount_of_work() {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let path = "/0".repeat(MAX_LEVELS);
+        assert!(repaired(&deep, &path, &RepairJson::Set(json!(1))).is_some());
+        assert_eq!(repaired(&deep, &(path + "/0"), &RepairJson::Set(json!(1))), None);
+        let many = vec![ErrorDetail::new("/recipe/task_targt", "is wrong"); 50];
+        let lines = with_lines(TEXT, many).iter().filter(|detail| detail.line == Some(2)).count();
+        assert_eq!(lines, LOCATED);
+        let others = ["/labels", "/recipes/a", "recipe/task_targt", "/recipe"];
+        let others = others.map(|path| ErrorDetail::new(path, "is wrong")).to_vec();
+        assert!(with_lines(TEXT, others).iter().all(|detail| detail.line.is_none()));
     }
 
     fn values() -> impl Strategy<Value = Value> {

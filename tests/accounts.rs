@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::kit::{ApiResponse, Client, DataDir, Scene, binary, recipe, silent};
 
@@ -358,4 +362,34 @@ async fn what_does_not_exist_offline_ends_with_3() {
         let ran = data.command_of(arguments).output().unwrap();
         assert_eq!(ran.status.code(), Some(3), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_change_that_began_before_a_reset_does_not_undo_it() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let new = json!({ "name": "bea", "role": "viewer", "password": PASSWORD });
+    scene.admin.post("/api/v1/users", &new).await.expect(201);
+    let address = scene.admin.base.trim_start_matches("http://").to_owned();
+    let body = json!({ "password": "the one of a thief" }).to_string();
+    let login = STANDARD.encode(format!("bea:{PASSWORD}"));
+    let head = format!(
+        "POST /api/v1/me/password HTTP/1.1\r\nHost: {address}\r\nAuthorization: Basic {login}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut thief = TcpStream::connect(&address).await.unwrap();
+    thief.write_all(head.as_bytes()).await.unwrap();
+    // The body is asked for after the credentials were accepted.
+    let mut asked = [0; 25];
+    thief.read_exact(&mut asked).await.unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let reset = json!({ "password": "the one of the reset" });
+    scene.admin.patch("/api/v1/users/bea", &reset).await.expect(200);
+    thief.write_all(body.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    thief.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 401 "), "{response}");
+    assert_eq!(as_user(&scene, "bea", "the one of a thief", "/api/v1/me").await.status, 401);
+    assert_eq!(as_user(&scene, "bea", "the one of the reset", "/api/v1/me").await.status, 200);
+    scene.end().await;
 }

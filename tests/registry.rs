@@ -314,6 +314,7 @@ async fn an_administrator_deletes_a_tag_that_is_neither_immutable_nor_moved() {
     let elsewhere = "/api/v1/registry/repositories/..%2Fapp/tags/edge";
     scene.admin.delete(elsewhere).await.refused(404, "unknown_tag");
     scene.anonymous().delete(&format!("{tags}/edge")).await.refused(401, "unauthorized");
+    scene.admin.delete(&format!("{tags}/%FF")).await.refused(404, "unknown_tag");
     assert_eq!(
         scene.admin.get("/v2/os-images/app/tags/list").await.expect(200)["tags"],
         json!(["edge", "v1"])

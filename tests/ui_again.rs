@@ -224,16 +224,28 @@ async fn a_repair_changes_the_recipe_that_was_entered_and_previews_it() {
             assert!(refused.html.contains(part), "{place}: {part}: {}", refused.html);
         }
         let repair = refused.hidden("repair").replace("&#34;", "\"");
-        let sent =
-            [(server, "RPR-1"), ("recipe", typed.as_str()), ("repair", repair.as_str()), ("do", "create")];
+        let mut sent = vec![
+            (server, "RPR-1"),
+            ("recipe", typed.as_str()),
+            ("repair", repair.as_str()),
+            ("expected", "1"),
+        ];
+        sent.push(("do", if server == "serials" { "yes" } else { "create" }));
         let repaired = post(&olga, place, &fields(&refused, &["csrf", "key"], &sent)).await;
         assert_eq!(repaired.status, 200, "{}", repaired.html);
         let text = typed.replace("linus", "linux").replace('"', "&#34;");
         assert!(repaired.html.contains(&text), "{place}: the text is as it was typed: {}", repaired.html);
         // What does not fit the text any more changes nothing.
-        let sent = [(server, "RPR-1"), ("recipe", "{}"), ("repair", repair.as_str())];
+        let changed = typed.replace("install-linus.target", "install-esxi.targe");
+        let sent = [(server, "RPR-1"), ("recipe", changed.as_str()), ("repair", repair.as_str())];
         let stale = post(&olga, place, &fields(&refused, &["csrf", "key"], &sent)).await;
-        assert!(!stale.html.contains("Use install-linux.target"), "{}", stale.html);
+        assert!(stale.html.contains(&changed.replace('"', "&#34;")), "{}", stale.html);
+        // Of two disks the last one would be wiped.
+        let twice = typed.replace("linus", "linux").replacen('{', "{\"task_target\": \"erase.target\",", 1);
+        let sent = [(server, "RPR-1"), ("recipe", twice.as_str())];
+        let twice = post(&olga, place, &fields(&refused, &["csrf", "key"], &sent)).await;
+        assert_eq!(twice.status, 400, "{}", twice.html);
+        assert!(twice.html.contains("task_target"), "{}", twice.html);
     }
     assert_eq!(scene.admin.get("/api/v1/jobs").await.expect(200)["jobs"], json!([]), "nothing was made");
     scene.end().await;

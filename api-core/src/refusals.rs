@@ -32,6 +32,7 @@ impl From<AccountError> for ApiError {
             AccountError::Full | AccountError::FullOfWorkers => {
                 Self::new(ErrorCode::ConflictAccounts, message)
             }
+            AccountError::OtherPassword => Self::new(ErrorCode::Unauthorized, message),
             AccountError::LastWayIn => Self::new(ErrorCode::ConflictLastAdmin, message),
             AccountError::NoPassword(_) => Self::new(ErrorCode::ConflictNoPassword, message),
             AccountError::Store(error) => error.into(),

@@ -288,6 +288,18 @@ impl FromRequestParts<Api> for TextPath {
     }
 }
 
+/// Two segments of a path as text, in their order; empty texts, which name nothing, when one is not UTF-8.
+pub(super) struct TextPair(pub(super) String, pub(super) String);
+
+impl FromRequestParts<Api> for TextPair {
+    type Rejection = std::convert::Infallible;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
+        let pair = Path::<(String, String)>::from_request_parts(parts, api).await;
+        let (first, second) = pair.map(|Path(pair)| pair).unwrap_or_default();
+        Ok(Self(first, second))
+    }
+}
+
 /// The job id in the path; a malformed id is an unknown job.
 pub(super) struct JobPath(pub(super) RunId);
 

@@ -1,7 +1,7 @@
 //! `/api/v1/secrets`: the keys of the controller and their rotation. No response contains a key.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
-use super::extract::{CanAdminister, JsonBody};
+use super::extract::{CanAdminister, JsonBody, TextPath};
 use keys::{RotateError, RotationState, RotationView, SecretName, SecretView};
 use model::NewEvent;
 
@@ -46,7 +46,7 @@ pub(super) async fn list(
 pub(super) async fn rotate(
     State(api): State<Api>,
     CanAdminister(principal): CanAdminister,
-    Path(name): Path<String>,
+    TextPath(name): TextPath,
     body: JsonBody,
 ) -> Result<Json<RotationView>, ApiError> {
     let name: SecretName = name.parse().map_err(|()| {

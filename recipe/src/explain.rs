@@ -3,7 +3,8 @@
 //! Every property of the schema has a `description` that completes the sentence "expected …", so a new field brings its
 //! error text. Each location gets one error, the one of lowest rank: a wrong `type` makes `enum` fail too.
 //!
-//! Values are quoted only for fields on an allow-list (names, disks, sizes), never for payloads and URLs.
+//! Values are quoted in messages only for fields on an allow-list (names, disks, sizes), never for payloads and URLs. A repair may hold
+//! an image reference, whose grammar has no place for a password.
 
 use serde_json::{Map, Value};
 
@@ -40,6 +41,12 @@ const QUOTABLE: [&str; 23] = [
     "level",
 ];
 
+/// The target that no repair chooses: what a person did not write destroys nothing.
+const ERASE: &str = "erase.target";
+
+/// The most characters in which a name differs from the one that it probably means.
+const SLIPS: usize = 2;
+
 /// Maximum length of a quoted value in characters.
 const MAX_QUOTED: usize = 64;
 
@@ -53,7 +60,13 @@ pub(super) fn errors(schema: &Value, recipe: &Value, validator: &Validator) -> V
     explained.sort_by(|(rank_a, a), (rank_b, b)| {
         by_path(&a.path, &b.path).then(rank_a.cmp(rank_b)).then_with(|| a.message.cmp(&b.message))
     });
-    explained.dedup_by(|(_, later), (_, earlier)| later.path == earlier.path);
+    explained.dedup_by(|(_, later), (_, earlier)| {
+        let same = later.path == earlier.path;
+        if same && earlier.repair.is_none() {
+            earlier.repair = later.repair.take();
+        }
+        same
+    });
     explained.into_iter().map(|(_, error)| error).collect()
 }
 
@@ -104,7 +117,8 @@ fn explain(
                 let message = format!("{} is not a known field here; {advice}", display(&stray));
                 // A name that the object has cannot be given twice.
                 let free = |near: &&str| recipe.pointer(&child(path, near)).is_none();
-                let repair = near.filter(free).map(|near| Repair::Rename(near.to_owned()));
+                let meant = probable(name, known.iter().copied()).filter(free);
+                let repair = meant.map(|meant| Repair::Rename(meant.to_owned()));
                 explained.push((rank, FieldError::new(&stray, code, message).repaired_by(repair)));
             }
         }
@@ -112,7 +126,8 @@ fn explain(
             let message = format!("{} {}", display(path), location.complaint(kind, error.instance()));
             let repair = match (kind, error.instance().as_str()) {
                 (ValidationErrorKind::Enum { options }, Some(text)) => {
-                    nearest_option(text, options).map(|near| Repair::Set(Value::from(near)))
+                    let meant = probable(text, texts(options)).filter(|meant| *meant != ERASE);
+                    meant.map(|meant| Repair::Set(Value::from(meant)))
                 }
                 (ValidationErrorKind::Pattern { .. }, Some(text)) => repairs.of_form(path, text),
                 _ => None,
@@ -184,7 +199,7 @@ impl<'a> ErrorLocation<'a> {
                 format!("holds {} items, at least {limit} are needed{expected}.", items(value))
             }
             ValidationErrorKind::Enum { options } => {
-                let near = value.as_str().and_then(|text| nearest_option(text, options));
+                let near = value.as_str().and_then(|text| nearest(text, texts(options)));
                 let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
                 format!("{}{expected}.{near}", self.refused(value))
             }
@@ -248,9 +263,18 @@ fn type_names(wanted: &Value) -> String {
     }
 }
 
-/// Returns the value of an enumeration nearest to `text`.
-fn nearest_option<'a>(text: &str, options: &'a Value) -> Option<&'a str> {
-    nearest(text, options.as_array()?.iter().filter_map(Value::as_str))
+/// Returns the texts of an enumeration.
+fn texts(options: &Value) -> impl Iterator<Item = &str> + Clone {
+    options.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Returns the one known name that `name` probably means: no other one is as near, and at most [`SLIPS`] characters differ.
+fn probable<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let meant = nearest(name, known.clone())?;
+    let name: Vec<char> = name.chars().collect();
+    let slips = distance(&name, meant);
+    let alone = known.filter(|other| *other != meant).all(|other| distance(&name, other) > slips);
+    (alone && slips <= SLIPS).then_some(meant)
 }
 
 /// Returns the known name nearest to `name`, if it is near enough to be a typing error.

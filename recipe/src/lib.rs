@@ -52,7 +52,7 @@ pub use image_reference::{ImageReference, ImageReferenceError, Selector, is_sha2
 pub use lint::Lint;
 pub use network::Network;
 pub use options::{After, Delivery, DiskHints, EraseMode};
-pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES};
+pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES, parse as parse_recipe};
 pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
 pub use repair::Repair;
 pub use schemas::{RecipeSchemas, SchemaError};

@@ -20,8 +20,11 @@ pub const MAX_DEPTH: usize = 64;
 /// Maximum number of JSON values in one recipe.
 pub const MAX_VALUES: usize = 20_000;
 
-/// Parses a recipe text; errors have the codes `too_large`, `json`, `too_deep`, `too_many_values`, `duplicate_key`.
-pub(super) fn parse(raw: &str) -> Result<Value, Vec<FieldError>> {
+/// Parses the text of a recipe as JSON in which no object has a key twice. It is not validated.
+///
+/// # Errors
+/// Returns errors with the codes `too_large`, `json`, `too_deep`, `too_many_values`, `duplicate_key`.
+pub fn parse(raw: &str) -> Result<Value, Vec<FieldError>> {
     if raw.len() > MAX_RECIPE_BYTES {
         return Err(vec![too_large(raw.len())]);
     }

@@ -149,16 +149,19 @@ fn whole_disk(recipe: &Recipe, errors: &mut Vec<FieldError>) {
     let more = more.map(|(index, disk)| (format!("/more_disks/{index}/target_disk"), &disk.target_disk));
     for (path, disk) in std::iter::once(("/target_disk".to_owned(), &recipe.target_disk)).chain(more) {
         let Some(disk) = disk.as_deref().filter(|disk| disk.starts_with("/dev/disk/by-")) else { continue };
-        // udev names a partition after its disk: NAME-part1.
-        let partition = disk
-            .rsplit_once("-part")
-            .filter(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
-        if let Some((whole, _)) = partition {
+        let whole = std::iter::successors(Some(disk), |name| of_partition(name)).last().unwrap_or(disk);
+        if whole != disk {
             let message = format!("{} names a partition; give the whole disk, {whole}.", display(&path));
             let repair = Some(Repair::Set(whole.into()));
             errors.push(FieldError::new(&path, "whole_disk", message).repaired_by(repair));
         }
     }
+}
+
+/// The disk of a partition by its link. udev names a partition after its disk: NAME-part1.
+fn of_partition(link: &str) -> Option<&str> {
+    let (disk, number) = link.rsplit_once("-part")?;
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(disk)
 }
 
 fn rest_once(at: &str, layout: &[Partition], errors: &mut Vec<FieldError>) {

@@ -31,7 +31,7 @@ impl Registry {
         self.run(move |store| store.put_document(&repository, &tag, media_type, &document)).await
     }
 
-    /// Deletes a tag; with a digest, only while the tag names this manifest. The manifest stays until it is collected. Durable when
+    /// Deletes a tag; with a digest, only while the tag names this manifest. The manifest stays under its digest. Durable when
     /// this returns.
     ///
     /// # Errors

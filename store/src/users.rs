@@ -51,6 +51,8 @@ pub struct UserChange {
     pub password_hash: Option<String>,
     /// Whether the user is disabled.
     pub disabled: Option<bool>,
+    /// The hash that the user must have for the change.
+    pub former_hash: Option<String>,
 }
 
 /// Keeps the last way in for an administrator.
@@ -70,6 +72,8 @@ pub enum AccountWritten<T> {
     NameTaken,
     /// [`MAX_ACCOUNTS`] exist; nothing was written.
     Full,
+    /// The user has another password than the change expects; nothing was written.
+    OtherPassword,
     /// The change would remove the last way in for an administrator; nothing was written.
     LastWayIn,
 }
@@ -151,6 +155,9 @@ impl Store {
         self.writer
             .write(OPERATION, move |connection| {
                 let Some(before) = find(connection, &name)? else { return Ok(AccountWritten::Unknown) };
+                if change.former_hash.as_ref().is_some_and(|hash| *hash != before.password_hash) {
+                    return Ok(AccountWritten::OtherPassword);
+                }
                 let closes = change.role.as_deref().is_some_and(|role| role != "admin")
                     || change.disabled == Some(true);
                 if closes && is_last_way_in(connection, guard, &Login::User(&name), now)? {

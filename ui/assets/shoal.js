@@ -314,5 +314,5 @@ if (url) {
   document.addEventListener('visibilitychange', () => {
     if (document.hidden) leave(); else { refresh(); follow(url); }
   });
-  setInterval(() => { if (!document.hidden && !out && $('[data-again]')) refresh(); }, 10000); // Reads of media make no events.
+  setInterval(() => { if (!document.hidden && !out && $('[data-again]')) refresh(); }, 10000); // Reads of media, and the jobs before a queued one, make no events of its job.
 }

@@ -361,7 +361,10 @@ fn stores(text: &str) -> Vec<(&'static str, String)> {
                 .render()
                 .unwrap(),
         ),
-        ("delete_tag", FormView::delete_tag(admin(), &of(repository), text, "sha256:aa").render().unwrap()),
+        (
+            "delete_tag",
+            FormView::delete_tag(admin(), text, &of(repository["tags"][1].clone())).render().unwrap(),
+        ),
         (
             "firmware",
             TableView::firmware(admin(), &of(files), &of(json!({ "sets": [set] }))).render().unwrap(),

@@ -170,7 +170,7 @@ async fn form_again(
     preview: Option<&BatchPreview>,
 ) -> Result<Response, Refusal> {
     let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-    let refused = recipe_text::with_lines(&entered.recipe, refused);
+    let refused = recipe_text::with_lines(&entered.recipe, refused).await;
     let view = FormView::new_batch(visit.frame("New batch", Tab::Jobs).await?, entered, refused, preview);
     Ok((status, html(&view)?).into_response())
 }
@@ -220,8 +220,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
 
 /// The body of the request that a form asks for, and the serial numbers of its servers.
 async fn order(visit: &Visit, form: &Form) -> Result<(Value, Vec<String>), Refusal> {
-    let recipe: Value = serde_json::from_str(form.get("recipe"))
-        .map_err(|error| Refusal::field("recipe", &format!("is not JSON: {error}")))?;
+    let recipe = recipe_text::parsed(form).map_err(Refusal::fields)?;
     let labels = labels(form.get("labels")).map_err(|detail| Refusal::field("labels", &detail.message))?;
     let filter = form.get("q").trim();
     let serials = match filter {

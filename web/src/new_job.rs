@@ -50,7 +50,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let form = repaired.as_ref().unwrap_or(form);
     let body = match order(form) {
         Ok(body) => body,
-        Err(detail) => return again(visit, form, form.get("key"), vec![detail], None).await,
+        Err(details) => return again(visit, form, form.get("key"), details, None).await,
     };
     let preview = form.get("do") != "create";
     let path = if preview { "/api/v1/jobs?dry_run=true" } else { "/api/v1/jobs" };
@@ -81,15 +81,15 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
 }
 
 /// The body of the request that a form asks for; a problem names its place as the API does.
-fn order(form: &Form) -> Result<Value, ErrorDetail> {
-    let wrong = |path: &str, message: String| ErrorDetail::new(path, message);
-    let recipe: Value = serde_json::from_str(form.get("recipe"))
-        .map_err(|error| wrong("/recipe", format!("is not JSON: {error}")))?;
+fn order(form: &Form) -> Result<Value, Vec<ErrorDetail>> {
+    let recipe = recipe_text::parsed(form)?;
     let priority = match form.get("priority").trim() {
         "" => 0,
-        text => text.parse::<i32>().map_err(|_| wrong("/priority", "is not a whole number".to_owned()))?,
+        text => {
+            text.parse::<i32>().map_err(|_| vec![ErrorDetail::new("/priority", "is not a whole number")])?
+        }
     };
-    let labels = labels(form.get("labels"))?;
+    let labels = labels(form.get("labels")).map_err(|detail| vec![detail])?;
     Ok(json!({
         "server_serial": form.get("server").trim(), "recipe": recipe, "priority": priority, "labels": labels,
     }))
@@ -112,7 +112,7 @@ async fn again(
         key: key.to_owned(),
     };
     let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-    let refused = recipe_text::with_lines(&fields.recipe, refused);
+    let refused = recipe_text::with_lines(&fields.recipe, refused).await;
     let view = NewJobView::of(visit.frame("New job", Tab::Jobs).await?, fields, refused, plan);
     Ok((status, html(&view)?).into_response())
 }

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use ui::data::{ErrorDetail, RepairJson};
 
@@ -26,29 +27,59 @@ const LOCATED: usize = 8;
 /// The maximum of levels between the recipe and a value. Each reads the value again.
 const MAX_LEVELS: usize = 16;
 
+/// The longest value that a repair replaces, in bytes.
+const MAX_REPLACED: usize = 1 << 10;
+/// The longest text that is read on the thread of the request, in bytes.
+const SHORT: usize = 32 << 10;
+
 /// The change that a button stands for.
 #[derive(Deserialize, Serialize)]
 struct Chosen {
     path: String,
     repair: RepairJson,
+    /// The value that is replaced, as the text has it. In another text the place may be that of another value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced: Option<String>,
 }
 
 /// The form with the change that the person chose, which is previewed and not carried out; `None` when none was chosen, or it does not
 /// fit the text any more.
 pub(super) fn with_repair(form: &Form) -> Option<Form> {
     let chosen: Chosen = serde_json::from_str(form.get(REPAIR)).ok()?;
-    let recipe = repaired(form.get(FIELD), &chosen.path, &chosen.repair)?;
+    let recipe = repaired(form.get(FIELD), &chosen)?;
     Some(form.with(FIELD, recipe).with("do", "preview".to_owned()))
 }
 
+/// The recipe of a form. A key that an object has twice is a problem, as it is for the API: of two disks one would be wiped.
+pub(super) fn parsed(form: &Form) -> Result<Value, Vec<ErrorDetail>> {
+    let problem =
+        |error: recipe::FieldError| ErrorDetail::new(format!("/{FIELD}{}", error.path), error.message);
+    recipe::parse_recipe(form.get(FIELD)).map_err(|errors| errors.into_iter().map(problem).collect())
+}
+
 /// The problems; the first ones with the lines of the text in which they are, and with repairs that fit the text.
-pub(super) fn with_lines(text: &str, mut details: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
+pub(super) async fn with_lines(text: &str, details: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
+    if details.is_empty() || text.len() <= SHORT {
+        return located(text, details);
+    }
+    let (owned, plain) = (text.to_owned(), details.clone());
+    media::offload(move || located(&owned, details)).await.unwrap_or(plain)
+}
+
+fn located(text: &str, mut details: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
     let of_recipe = |path: &str| Some(path.strip_prefix('/')?.strip_prefix(FIELD)?.to_owned());
     let within = details.iter_mut().filter_map(|detail| Some((of_recipe(&detail.path)?, detail)));
     for (path, detail) in within.filter(|(path, _)| path.starts_with('/')).take(LOCATED) {
         detail.line = line(text, &path);
-        let repair = detail.repair.clone().filter(|repair| repaired(text, &path, repair).is_some());
-        detail.choice = repair.and_then(|repair| serde_json::to_string(&Chosen { path, repair }).ok());
+        detail.choice = detail.repair.clone().and_then(|repair| {
+            let replaced = match repair {
+                RepairJson::Set(_) => Some(text.get(place(text, &path)?)?.to_owned()),
+                RepairJson::Rename(_) => None,
+            };
+            let chosen = Chosen { path, repair, replaced };
+            repaired(text, &chosen)?;
+            serde_json::to_string(&chosen).ok()
+        });
     }
     details
 }
@@ -60,14 +91,23 @@ fn line(text: &str, pointer: &str) -> Option<usize> {
     Some(1 + text.get(..found.start)?.matches('\n').count())
 }
 
-/// The text with a change; `None` when the text has no such value.
-fn repaired(text: &str, pointer: &str, repair: &RepairJson) -> Option<String> {
-    let value = place(text, pointer)?;
+/// The text with a change; `None` when the text has no such value, or has the new name already.
+fn repaired(text: &str, chosen: &Chosen) -> Option<String> {
+    let value = place(text, &chosen.path)?;
     let (before, after) = (text.get(..value.start)?, text.get(value.end..)?);
-    match repair {
-        RepairJson::Set(new) => Some(format!("{before}{new}{after}")),
+    match &chosen.repair {
+        RepairJson::Set(new) => {
+            let old = text.get(value)?;
+            let is_meant = old.len() <= MAX_REPLACED && chosen.replaced.as_deref() == Some(old);
+            is_meant.then(|| format!("{before}{new}{after}"))
+        }
         RepairJson::Rename(name) => {
-            let old = serde_json::to_string(&segment(pointer.rsplit_once('/')?.1)).ok()?;
+            let (owner, old) = chosen.path.rsplit_once('/')?;
+            let taken = format!("{owner}/{}", name.replace('~', "~0").replace('/', "~1"));
+            if place(text, &taken).is_some() {
+                return None;
+            }
+            let old = serde_json::to_string(&segment(old)).ok()?;
             let named = before.trim_end().strip_suffix(':')?.trim_end();
             let (owner, between) = (named.strip_suffix(&old)?, before.get(named.len()..)?);
             let new = serde_json::to_string(name).ok()?;
@@ -106,21 +146,28 @@ fn segment(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     const TEXT: &str =
         "{\n  \"task_targt\" : \"install-linus.target\",\n  \"list\": [1, {\"a/b\": \"x\"}]\n}\n";
 
+    fn set(path: &str, old: &str, new: Value) -> Chosen {
+        Chosen { path: path.to_owned(), repair: RepairJson::Set(new), replaced: Some(old.to_owned()) }
+    }
+
+    fn rename(path: &str, new: &str) -> Chosen {
+        Chosen { path: path.to_owned(), repair: RepairJson::Rename(new.to_owned()), replaced: None }
+    }
+
     #[test]
     fn a_repair_changes_its_bytes_only_and_a_problem_has_the_line_of_its_value() {
-        let set = RepairJson::Set(json!("install-linux.target"));
-        let changed = repaired(TEXT, "/task_targt", &set).unwrap();
-        assert_eq!(changed, TEXT.replace("linus", "linux"));
-        let renamed = repaired(TEXT, "/task_targt", &RepairJson::Rename("task_target".to_owned())).unwrap();
+        let target = set("/task_targt", "\"install-linus.target\"", json!("install-linux.target"));
+        assert_eq!(repaired(TEXT, &target).unwrap(), TEXT.replace("linus", "linux"));
+        let renamed = repaired(TEXT, &rename("/task_targt", "task_target")).unwrap();
         assert_eq!(renamed, TEXT.replace("task_targt", "task_target"));
-        let nested = repaired(TEXT, "/list/1/a~1b", &RepairJson::Rename("c".to_owned())).unwrap();
+        let nested = repaired(TEXT, &rename("/list/1/a~1b", "c")).unwrap();
         assert_eq!(nested, TEXT.replace("a/b", "c"));
         for (pointer, expected) in [
             ("", Some(1)),
@@ -135,29 +182,36 @@ mod tests {
 
     #[test]
     fn a_text_that_has_changed_since_is_not_repaired() {
-        let set = RepairJson::Set(json!(1));
         for (text, pointer) in
             [("{", "/a"), ("{}", "/a"), ("[1]", "/1"), ("[1]", "/x"), ("7", "/a"), ("", "")]
         {
-            assert_eq!(repaired(text, pointer, &set), None, "{text} {pointer}");
+            assert_eq!(repaired(text, &set(pointer, "1", json!(1))), None, "{text} {pointer}");
         }
-        assert_eq!(repaired("[1]", "/0", &RepairJson::Rename("a".to_owned())), None);
+        assert_eq!(repaired("[1]", &rename("/0", "a")), None);
         // A name that is written with escapes is another text than its name.
-        assert_eq!(repaired(r#"{"\u0061": 1}"#, "/a", &RepairJson::Rename("b".to_owned())), None);
+        assert_eq!(repaired(r#"{"\u0061": 1}"#, &rename("/a", "b")), None);
+        // A partition was inserted before the one with the mistake: the place is that of another value.
+        let format = set("/0/format", "\"ext5\"", json!("ext4"));
+        assert!(repaired(r#"[{"format": "ext5"}]"#, &format).is_some());
+        assert_eq!(repaired(r#"[{"format": "vfat"}, {"format": "ext5"}]"#, &format), None);
+        // The name was given to another member.
+        let disk = rename("/targetDisk", "target_disk");
+        assert!(repaired(r#"{"targetDisk": "/dev/sda"}"#, &disk).is_some());
+        assert_eq!(repaired(r#"{"target_disk": "/dev/sdb", "targetDisk": "/dev/sda"}"#, &disk), None);
     }
 
     #[test]
     fn what_a_form_sends_decides_no_amount_of_work() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let path = "/0".repeat(MAX_LEVELS);
-        assert!(repaired(&deep, &path, &RepairJson::Set(json!(1))).is_some());
-        assert_eq!(repaired(&deep, &(path + "/0"), &RepairJson::Set(json!(1))), None);
+        assert!(place(&deep, &path).is_some());
+        assert_eq!(place(&deep, &(path + "/0")), None);
         let many = vec![ErrorDetail::new("/recipe/task_targt", "is wrong"); 50];
-        let lines = with_lines(TEXT, many).iter().filter(|detail| detail.line == Some(2)).count();
+        let lines = located(TEXT, many).iter().filter(|detail| detail.line == Some(2)).count();
         assert_eq!(lines, LOCATED);
         let others = ["/labels", "/recipes/a", "recipe/task_targt", "/recipe"];
         let others = others.map(|path| ErrorDetail::new(path, "is wrong")).to_vec();
-        assert!(with_lines(TEXT, others).iter().all(|detail| detail.line.is_none()));
+        assert!(located(TEXT, others).iter().all(|detail| detail.line.is_none()));
     }
 
     fn values() -> impl Strategy<Value = Value> {
@@ -198,7 +252,8 @@ mod tests {
             let mut all = Vec::new();
             pointers(&value, String::new(), &mut all);
             for pointer in all {
-                let changed = repaired(&text, &pointer, &RepairJson::Set(json!("new"))).unwrap();
+                let old = text[place(&text, &pointer).unwrap()].to_owned();
+                let changed = repaired(&text, &set(&pointer, &old, json!("new"))).unwrap();
                 let mut expected = value.clone();
                 *expected.pointer_mut(&pointer).unwrap() = json!("new");
                 prop_assert_eq!(serde_json::from_str::<Value>(&changed).unwrap(), expected);

@@ -36,9 +36,13 @@ impl Refusal {
 
     /// A field of a form that cannot be read.
     pub(super) fn field(name: &str, message: &str) -> Self {
-        let detail = ErrorDetail::new(format!("/{name}"), message);
+        Self::fields(vec![ErrorDetail::new(format!("/{name}"), message)])
+    }
+
+    /// Fields of a form that cannot be read.
+    pub(super) fn fields(details: Vec<ErrorDetail>) -> Self {
         let mut refusal = Self::new(StatusCode::BAD_REQUEST, "invalid", "a field of the form cannot be used");
-        refusal.body.details.push(detail);
+        refusal.body.details = details;
         refusal
     }
 
@@ -70,7 +74,8 @@ impl Refusal {
     /// Whether all that is wrong is the recipe.
     pub(super) fn is_of_recipe(&self) -> bool {
         let details = &self.body.details;
-        !details.is_empty() && details.iter().all(|detail| detail.path.starts_with("/recipe/"))
+        let is_of = |path: &str| path == "/recipe" || path.starts_with("/recipe/");
+        !details.is_empty() && details.iter().all(|detail| is_of(&detail.path))
     }
 
     /// Whether the key of the form belongs to another request: the form was sent before, and its fields were changed since.

@@ -18,7 +18,7 @@ mod users;
 mod worker_tokens;
 
 pub use tokens::{NewToken, TokenView};
-pub use users::{ChangedUser, NewUser, UserView};
+pub use users::{ChangedUser, NewUser, PasswordNow, UserView};
 pub use worker_tokens::{NewWorkerToken, WorkerTokenView};
 
 use thiserror::Error;
@@ -116,6 +116,11 @@ pub enum AccountError {
          controller and run the same command with --offline on its machine"
     )]
     LastWayIn,
+    /// The password of the caller was changed after the request had begun.
+    #[error(
+        "the password was changed while this request was under way; nothing was changed by it; log in with the new one"
+    )]
+    OtherPassword,
     /// The caller has no password in the database.
     #[error("{0} has no password here; use the password of a user that `shoal user list` shows")]
     NoPassword(String),

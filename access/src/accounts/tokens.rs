@@ -244,6 +244,8 @@ fn token_of(written: AccountWritten<StoredToken>, name: &str) -> Result<TokenVie
         AccountWritten::NameTaken => Err(AccountError::NameTaken(shown(name))),
         AccountWritten::Full => Err(AccountError::Full),
         AccountWritten::LastWayIn => Err(AccountError::LastWayIn),
+        // Only changes of users expect a password.
+        AccountWritten::OtherPassword => Err(AccountError::OtherPassword),
     }
 }
 

@@ -144,9 +144,45 @@ impl Accounts<'_> {
             .with(json!({
                 "user": shown(name), "role": role, "disabled": change.disabled, "password": password_hash.is_some(),
             }));
-        let change =
-            UserChange { role: role.map(|role| role.to_string()), password_hash, disabled: change.disabled };
+        let change = UserChange {
+            role: role.map(|role| role.to_string()),
+            password_hash,
+            disabled: change.disabled,
+            former_hash: None,
+        };
         user_of(self.store.change_user(name, change, self.guard(), event, now).await?, name)
+    }
+
+    /// The present password of a user, for [`Self::change_own_password`].
+    ///
+    /// # Errors
+    /// [`AccountError`] when the user is unknown, or the database fails.
+    pub async fn password_now(&self, name: &str) -> Result<PasswordNow, AccountError> {
+        let user = self.store.user(name).await?;
+        user.map(|user| PasswordNow(user.password_hash)).ok_or_else(|| AccountError::UnknownUser(shown(name)))
+    }
+
+    /// Gives a user another password, unless the password has changed since `former` was read: the caller has verified the credentials
+    /// of the request after that, so that a reset by an administrator is not undone by a request that had begun before it.
+    ///
+    /// # Errors
+    /// [`AccountError::OtherPassword`] when it has changed; those of [`Self::change_user`].
+    pub async fn change_own_password(
+        &self,
+        name: &str,
+        password: SecretString,
+        former: PasswordNow,
+        now: Time,
+    ) -> Result<(), AccountError> {
+        let event = NewEvent::info("user.changed", format!("user {} changed: new password", shown(name)))
+            .by(name)
+            .with(json!({ "user": shown(name), "role": null, "disabled": null, "password": true }));
+        let change = UserChange {
+            password_hash: Some(hashed(password).await?),
+            former_hash: Some(former.0),
+            ..UserChange::default()
+        };
+        user_of(self.store.change_user(name, change, self.guard(), event, now).await?, name).map(|_| ())
     }
 
     /// Accepts a user of restored data again, with the password of that data.
@@ -185,8 +221,12 @@ fn user_of(written: AccountWritten<StoredUser>, name: &str) -> Result<UserView, 
         AccountWritten::NameTaken => Err(AccountError::NameTaken(shown(name))),
         AccountWritten::Full => Err(AccountError::Full),
         AccountWritten::LastWayIn => Err(AccountError::LastWayIn),
+        AccountWritten::OtherPassword => Err(AccountError::OtherPassword),
     }
 }
+
+/// The password of a user at one time. Nothing shows it.
+pub struct PasswordNow(String);
 
 fn for_users(role: Role) -> Result<Role, AccountError> {
     if role.is_for_users() {

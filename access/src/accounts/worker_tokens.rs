@@ -161,7 +161,7 @@ fn token_of(written: AccountWritten<StoredWorkerToken>, name: &str) -> Result<Wo
         AccountWritten::Done(token) => Ok(token.into()),
         AccountWritten::NameTaken => Err(AccountError::WorkerNameTaken(shown(name))),
         AccountWritten::Full => Err(AccountError::FullOfWorkers),
-        AccountWritten::Unknown | AccountWritten::LastWayIn => {
+        AccountWritten::Unknown | AccountWritten::LastWayIn | AccountWritten::OtherPassword => {
             Err(AccountError::UnknownWorkerToken(shown(name)))
         }
     }

@@ -255,7 +255,11 @@ impl AuditAction {
 
     /// The kind of the target that the path of a route names.
     pub fn target_of_route(route: &str) -> &'static str {
-        match route.strip_prefix("/api/v1/").and_then(|rest| rest.split('/').next()) {
+        let rest = route.strip_prefix("/api/v1/");
+        if rest.is_some_and(|rest| rest.starts_with("registry/repositories/")) {
+            return "repository";
+        }
+        match rest.and_then(|rest| rest.split('/').next()) {
             Some("jobs") => "job",
             Some("batches") => "batch",
             Some("servers" | "status-webhook") => "server",

@@ -23,8 +23,8 @@ use store::{Store, StoreError};
 pub use action::AuditAction;
 pub use refused::RefusedAttempts;
 
-/// The maximum of characters of a name in a target.
-const MAX_NAME: usize = 128;
+/// The maximum of characters of a name in a target: a repository of 200, a colon, and a tag of 128.
+const MAX_NAME: usize = 329;
 
 /// Records what `actor` did, such as `record(store, AuditAction::SettingsReload, &controller(), "settings/reloaded", "ok", now)`.
 /// Returns when the entry is durable. A request does not call this: its entry is recorded with its change.

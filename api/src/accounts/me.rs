@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{JsonBody, OwnAccount};
+use super::super::extract::{JsonBody, OwnAccount, peer};
 use super::super::request_audit;
 use super::accounts;
-use access::accounts::{AccountError, ChangedUser};
+use access::accounts::AccountError;
 use access::auth::{AuthMethod, MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES};
 
 /// Who the caller is, and what the caller may do.
@@ -66,6 +67,7 @@ pub(crate) async fn show(OwnAccount(principal): OwnAccount) -> Json<Me> {
 pub(crate) async fn set_password(
     State(api): State<Api>,
     OwnAccount(principal): OwnAccount,
+    caller: Parts,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let NewPassword { password } = body.read()?;
@@ -74,7 +76,10 @@ pub(crate) async fn set_password(
     if principal.method != AuthMethod::Password || configured {
         return Err(AccountError::NoPassword(principal.name).into());
     }
-    let change = ChangedUser { password: Some(password), ..ChangedUser::default() };
-    accounts(&api).change_user(&principal.name, change, &principal.name, api.now()).await?;
+    // The body may have come long after the credentials were checked, and an administrator may have changed the password since.
+    let former = accounts(&api).password_now(&principal.name).await?;
+    let authorization = caller.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let principal = api.auth.authenticate(authorization, peer(&caller), api.now().timestamp()).await?;
+    accounts(&api).change_own_password(&principal.name, password, former, api.now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -68,7 +68,7 @@ pub(super) fn registry() -> Vec<ApiOperation> {
         delete(
             ("registry", "/api/v1/registry/repositories/{name}/tags/{tag}"),
             "deleteTag",
-            "Delete a tag; its manifest stays until it is collected",
+            "Delete a tag; its manifest stays under its digest",
         )
         .for_admins()
         .of_registry()

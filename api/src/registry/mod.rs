@@ -269,16 +269,16 @@ pub enum RegistryAdminError {
     #[error("{0}")]
     Fixed(&'static str),
     /// The repository has no such tag.
-    #[error("the repository has no such tag")]
+    #[error("the repository has no such tag; `shoal registry ls REPOSITORY --online` shows its tags")]
     UnknownTag,
     /// The digest of a request is none.
     #[error("{0}")]
     InvalidDigest(String),
     /// The tag never moves and is never deleted.
-    #[error("the tag {0} is immutable")]
+    #[error("the tag {0} is immutable and stays; REGISTRY_IMMUTABLE_TAGS names such tags")]
     Immutable(String),
     /// The tag names another manifest than the request says.
-    #[error("the tag names {0} now")]
+    #[error("the tag names {0} now, and was not deleted; look at it again, then decide")]
     TagMoved(String),
     /// The operation failed; the log has the causes.
     #[error("{0}")]

@@ -1,13 +1,14 @@
-//! `DELETE /api/v1/registry/repositories/{name}/tags/{tag}?digest=`: deletes a tag. Its manifest stays until it is collected.
+//! `DELETE /api/v1/registry/repositories/{name}/tags/{tag}?digest=`: deletes a tag. Its manifest stays under
+//! its digest.
 
 use std::collections::HashMap;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanAdminister, Parameters};
+use super::super::extract::{CanAdminister, Parameters, TextPair};
 use super::super::request_audit;
 use super::{TagToDelete, check_parameters, registry_admin};
 
@@ -15,7 +16,7 @@ use super::{TagToDelete, check_parameters, registry_admin};
 pub(crate) async fn delete(
     State(api): State<Api>,
     CanAdminister(principal): CanAdminister,
-    Path((repository, tag)): Path<(String, String)>,
+    TextPair(repository, tag): TextPair,
     Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<StatusCode, ApiError> {
     check_parameters(&query, &["digest"])?;

@@ -1,14 +1,14 @@
 //! `GET /api/v1/registry/uploads` and `DELETE /api/v1/registry/uploads/{id}`: the upload sessions of all clients.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanAdminister, CanRead};
+use super::super::extract::{CanAdminister, CanRead, TextPath};
 use super::super::openapi::types;
 use super::registry_admin;
 
@@ -49,7 +49,7 @@ pub(crate) async fn list(State(api): State<Api>, _reader: CanRead) -> Result<Jso
 pub(crate) async fn cancel(
     State(api): State<Api>,
     CanAdminister(principal): CanAdminister,
-    Path(id): Path<String>,
+    TextPath(id): TextPath,
 ) -> Result<Json<UploadPage>, ApiError> {
     let admin = registry_admin(&api)?;
     if !admin.cancel_upload(&id, &principal.name).await? {

@@ -29,7 +29,7 @@ use super::{StartError, create_directory};
 use settings::Settings;
 
 /// The file that is locked in a directory whose file system has no locks on directories.
-const LOCK_FILE: &str = ".shoal-lock";
+pub(super) const LOCK_FILE: &str = ".shoal-lock";
 /// The interval at which a controller compares its paths with what it locked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum of symbolic links in a row, as in the kernel.

@@ -81,6 +81,7 @@ fn code_of(error: &AccountError) -> ErrorCode {
         AccountError::UnknownWorkerToken(_) => ErrorCode::UnknownWorkerToken,
         AccountError::Full | AccountError::FullOfWorkers => ErrorCode::ConflictAccounts,
         AccountError::LastWayIn => ErrorCode::ConflictLastAdmin,
+        AccountError::OtherPassword => ErrorCode::Unauthorized,
         AccountError::NoPassword(_) => ErrorCode::ConflictNoPassword,
         AccountError::Random(_) | AccountError::Busy | AccountError::Store(_) => ErrorCode::Internal,
     }

@@ -22,6 +22,16 @@ fn cases() -> Vec<(&'static str, String)> {
         ("a list", json!([])),
         ("a target outside the grammar", linux_with("task_target", json!("install_linux"))),
         ("an unknown target", linux_with("task_target", json!("install-linus.target"))),
+        ("a target with another dash", linux_with("task_target", json!("Install-Linux.targt"))),
+        (
+            "a target between two others",
+            json!({ "recipe_version": SCHEMAS.current_id(), "task_target": "reset.target" }),
+        ),
+        ("a format between two others", one_partition("format", json!("nfs"))),
+        (
+            "a target near the one that erases",
+            json!({ "recipe_version": SCHEMAS.current_id(), "task_target": "erase.targt" }),
+        ),
         ("linux without anything", json!({ "task_target": "install-linux.target" })),
         ("windows with an empty answer file", windows),
         ("esxi without a kickstart", json!({ "task_target": "install-esxi.target" })),
@@ -32,6 +42,10 @@ fn cases() -> Vec<(&'static str, String)> {
         ("a disk without /dev", linux_with("target_disk", json!("sda"))),
         ("a disk out of /dev", linux_with("target_disk", json!("/dev/../../etc/passwd"))),
         ("a partition by id", linux_with("target_disk", json!("/dev/disk/by-id/wwn-0x5-part1"))),
+        (
+            "a partition of a partition by id",
+            linux_with("target_disk", json!("/dev/disk/by-id/x-part1-part2")),
+        ),
         (
             "an image with the scheme of a client",
             linux_with("oci_url", json!("docker://reg.example:8080/os/x:1")),

@@ -47,6 +47,7 @@ fn word<T>(written: Result<AccountWritten<T>, StoreError>) -> &'static str {
         AccountWritten::NameTaken => "taken",
         AccountWritten::Full => "full",
         AccountWritten::LastWayIn => "last",
+        AccountWritten::OtherPassword => "other",
     }
 }
 
@@ -164,6 +165,14 @@ async fn a_change_of_a_user_leaves_what_it_does_not_name() {
     let bea = kit.store.user("bea").await.unwrap().unwrap();
     assert_eq!((bea.role.as_str(), bea.password_hash.as_str()), ("viewer", "other"));
     assert_eq!((bea.disabled_at, bea.updated_at), (Some(at(5)), at(5)));
+    let from = |former: &str| UserChange {
+        password_hash: Some("third".to_owned()),
+        former_hash: Some(former.to_owned()),
+        ..UserChange::default()
+    };
+    assert_eq!(kit.change("bea", from("hash"), GUARD).await, "other");
+    assert_eq!(kit.store.user("bea").await.unwrap().unwrap().password_hash, "other");
+    assert_eq!(kit.change("bea", from("other"), GUARD).await, "done");
     assert_eq!(kit.change("eve", UserChange::default(), GUARD).await, "unknown");
     let names: Vec<String> = kit.store.users().await.unwrap().into_iter().map(|user| user.name).collect();
     assert_eq!(names, ["ada", "bea"]);

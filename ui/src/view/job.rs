@@ -33,8 +33,9 @@ pub struct JobView {
     /// The time at which the job was created; `None` when it has ended.
     created: Option<When>,
     media: Vec<Medium>,
-    /// Whether bytes are read without an event about it, so that the page is read again after a time.
-    is_read: bool,
+    /// Whether the page changes without an event of its job, so that it is read again after a time: bytes of a medium are read, or
+    /// the jobs before a queued one go on.
+    changes_without_event: bool,
     facts: Vec<(&'static str, Fact)>,
     labels: Vec<String>,
     batch: Option<String>,
@@ -164,7 +165,8 @@ impl JobView {
             steps: steps(job, &detail.steps, &detail.events, state, end),
             steps_sub,
             created: (!over).then(|| When::of(job.created_at, now)),
-            is_read: !over && media.iter().any(|read| read.ended_at.is_none()),
+            changes_without_event: !over
+                && (job.status == "queued" || media.iter().any(|read| read.ended_at.is_none())),
             media: match os_image(&detail.events, now).filter(|_| !over) {
                 Some(image) => {
                     std::iter::once(image).chain(media.iter().map(|read| medium(read, over, now))).collect()

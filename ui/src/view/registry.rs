@@ -133,48 +133,45 @@ pub fn path(name: &str) -> String {
     format!("/ui/registry/{}", parts.join("/"))
 }
 
-/// The question before a tag is deleted. It is about the manifest that the page has shown.
-fn deletion_path(repository: &str, tag: &str, digest: &str) -> String {
-    let (repository, tag, digest) = (words::encoded(repository), words::encoded(tag), words::encoded(digest));
-    format!("/ui/tags/delete?repository={repository}&tag={tag}&digest={digest}")
-}
-
-/// The link to the question; none for an immutable tag.
+/// The link to the question before a tag is deleted; none for an immutable tag.
 fn deletion(repository: &str, tag: &ImageTag) -> Option<(String, &'static str, String)> {
-    let path = deletion_path(repository, &tag.tag, &tag.digest);
+    let (name, of) = (words::encoded(repository), words::encoded(&tag.tag));
+    let path = format!("/ui/tags/delete?repository={name}&tag={of}");
     (!tag.immutable).then(|| (path, "Delete…", format!("Delete the tag {}", tag.tag)))
 }
 
 impl FormView {
-    /// Asks before a tag is deleted. `digest` is the manifest that it named when its page was shown.
-    pub fn delete_tag(f: Frame, repository: &RepositoryDetail, tag: &str, digest: &str) -> Self {
-        let name = &repository.name;
-        let holders: Vec<&str> = repository
-            .held
-            .iter()
-            .filter(|held| held.digest == digest)
-            .map(|held| held.job_id.as_deref().map_or(held.owner.as_str(), |_| "a job"))
-            .collect();
-        let content = match holders.as_slice() {
+    /// Asks before a tag is deleted. What is deleted is the tag of the manifest that the question names.
+    pub fn delete_tag(f: Frame, repository: &str, tag: &ImageTag) -> Self {
+        let view = Self::new(f, format!("Delete {}?", tag.tag), "/ui/tags/delete", path(repository))
+            .below(path(repository), repository)
+            .intro(format!("The tag names {} in {repository}.", digest(&tag.digest)));
+        if tag.immutable {
+            let why = "The tag is immutable, so it is not deleted: `REGISTRY_IMMUTABLE_TAGS` names it.";
+            return view.note(State::Held, why);
+        }
+        let content = match tag.held_by.as_slice() {
             [] => {
-                "Its content is collected as garbage after the grace period, unless another tag leads to it."
+                "Its content stays under its digest. A collection of garbage removes it only with `REGISTRY_GC_UNTAGGED`, and when \
+                 nothing else needs it."
                     .to_owned()
             }
-            [one] => format!("Its content stays while {one} holds it."),
-            several => {
-                format!("Its content stays while {} of jobs and firmware sets hold it.", several.len())
+            [one] => format!("Its content stays as long as {one} holds it."),
+            [first, others @ ..] => {
+                let others = words::count(others.len() as u64, "other", "others");
+                format!("Its content stays as long as {first} and {others} hold it.")
             }
         };
-        Self::new(f, format!("Delete {tag}?"), "/ui/tags/delete", path(name))
-            .below(path(name), name)
-            .intro(format!("The tag names {} in {name}.", self::digest(digest)))
-            .effect(State::Failed, "A recipe that names this tag fails from now on; one that names the digest finds it as long as the content is there.")
-            .effect(State::Queued, content)
-            .hidden("repository", name)
-            .hidden("tag", tag)
-            .hidden("digest", digest)
-            .risky()
-            .yes("Delete the tag")
+        view.effect(
+            State::Failed,
+            "A recipe that names this tag fails from now on; one that names the digest finds it as long as the content is there.",
+        )
+        .effect(State::Queued, content)
+        .hidden("repository", repository)
+        .hidden("tag", &tag.tag)
+        .hidden("digest", &tag.digest)
+        .risky()
+        .yes("Delete the tag")
     }
 }
 

@@ -39,18 +39,21 @@ fn card(page: &str) -> &str {
 
 #[test]
 fn the_place_of_the_media_is_on_the_page_before_the_first_of_them() {
-    let queued = page(waiting(), &[], json!([]));
-    assert!(card(&queued).starts_with("id=\"media\" data-live>"), "{}", card(&queued));
-    assert!(card(&queued).contains("No image is served for this job yet."), "{}", card(&queued));
+    let begun = page(waiting(), &[], json!([]));
+    assert!(card(&begun).starts_with("id=\"media\" data-live>"), "{}", card(&begun));
+    assert!(card(&begun).contains("No image is served for this job yet."), "{}", card(&begun));
     let ended = page(job("failed"), &[], json!([]));
     assert!(card(&ended).contains("No image was served for this job."), "{}", card(&ended));
 }
 
 #[test]
-fn the_page_is_read_again_while_a_medium_is_open() {
+fn the_page_is_read_again_while_a_medium_is_open_or_the_job_is_queued() {
+    let mut queued = waiting();
+    queued["status"] = json!("queued");
     let ended = Some("2026-11-23T14:21:00.000Z");
     for (of_job, media, is_read) in [
         (waiting(), json!([medium("boot", ended), medium("task", None)]), true),
+        (queued, json!([]), true),
         (waiting(), json!([medium("boot", ended)]), false),
         (job("failed"), json!([medium("boot", None)]), false),
     ] {

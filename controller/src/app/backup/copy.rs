@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256, Sha512};
 
 use super::error::{BackupError, file};
-use super::names::{BLOBS, DATA, LIBRARY, SUMMARY, SUMS, names, sync_directory};
+use super::names::{BLOBS, DATA, DATABASE, LIBRARY, SUMMARY, SUMS, names, sync_directory};
 use super::work::Work;
 
 /// When tags were pushed, by the paths of their records in the backup.
@@ -196,6 +196,8 @@ impl Copier {
     fn share(&self, from: &Path, relative: &Path, promised: &Promised) -> Result<bool, BackupError> {
         let earlier = match (&self.sharing, promised) {
             (Sharing::Nothing, _) | (_, Promised::Nothing | Promised::Sha512(_)) => return Ok(false),
+            // A database with two names starts no controller, and a restore may be killed before one of them is removed.
+            (Sharing::Source, _) if from.ends_with(DATABASE) => return Ok(false),
             (Sharing::Source, _) => from.to_owned(),
             (Sharing::Earlier(root), _) => root.join(relative),
         };

@@ -210,6 +210,66 @@ async fn damage_in_a_registry_is_found_by_its_part() {
     assert_eq!(remote.tags().len(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_by_digest_refuses_a_backup_json_of_the_same_length() {
+    let remote = Remote::start().await;
+    let kit = scheduled(&remote).await;
+    let service = kit.start().await;
+    assert!(service.step_now().await);
+    let digest = service.status().last.unwrap().digest.unwrap();
+    let manifest = remote.blob(digest.strip_prefix("sha256:").unwrap());
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap();
+    let config = remote.blob(manifest["config"]["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap());
+    let text = fs::read_to_string(&config).unwrap();
+    let at = text.find("\"program\"").expect("the program that made the backup") + "\"program\"".len();
+    let changed = at + text[at..].find(|letter: char| letter.is_ascii_alphanumeric()).unwrap();
+    let mut bytes = text.into_bytes();
+    bytes[changed] = if bytes[changed] == b'x' { b'y' } else { b'x' };
+    replace(&config, &bytes);
+    let source = super::BackupSource::parse(&format!("{}@{digest}", remote.repository())).unwrap();
+    let target = settings(&kit.data.path("target").join("data"));
+    let refused = source.restore(&target, now()).await.unwrap_err().to_string();
+    assert!(refused.contains("other content than its digest says"), "{refused}");
+    assert!(!target.db_path.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_challenge_of_another_host_gets_no_login() {
+    let serve = async |router: axum::Router| {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        address
+    };
+    let unauthorized = || {
+        let header = [(axum::http::header::WWW_AUTHENTICATE, "Bearer realm=\"/token\",service=\"s\"")];
+        std::future::ready((axum::http::StatusCode::UNAUTHORIZED, header).into_response())
+    };
+    let store = serve(axum::Router::new().fallback(unauthorized)).await;
+    let away = format!("http://{store}/object");
+    let redirect = move || std::future::ready(axum::response::Redirect::temporary(&away).into_response());
+    // The registry itself may ask for the login; an object store to which it redirects may not.
+    for (router, expected) in
+        [(axum::Router::new().fallback(redirect), 0), (axum::Router::new().fallback(unauthorized), 1)]
+    {
+        let logins = Arc::new(AtomicI64::new(0));
+        let counter = Arc::clone(&logins);
+        let token = move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+            std::future::ready("{\"token\":\"t\"}")
+        };
+        let registry = serve(router.route("/token", axum::routing::get(token))).await;
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = settings(folder.path());
+        settings.backup_registry_user = Some("ann".to_owned());
+        settings.backup_registry_password = Some("canary".parse().unwrap());
+        let source = super::BackupSource::parse(&format!("oci+http://{registry}/site/shoal")).unwrap();
+        let refused = source.verify(&settings).await.unwrap_err().to_string();
+        assert!(refused.contains("refused the login") && !refused.contains("canary"), "{refused}");
+        assert_eq!(logins.load(Ordering::SeqCst), expected, "{refused}");
+    }
+}
+
 fn replace(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();

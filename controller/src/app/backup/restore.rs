@@ -61,11 +61,9 @@ pub(super) fn restore_sharing(
         key: settings.master_key_file(),
     };
     let marker = target.storage.join(MARKER);
-    if marker.exists() {
-        target.clear()?;
-    } else {
-        target.require_empty()?;
-    }
+    let found_empty = places_of(&marker)?;
+    target.clear(&found_empty)?;
+    target.require_empty()?;
     let of_backup = backup.join(MASTER_KEY);
     let missing = match summary.master_key {
         true => missing_versions(&of_backup, &summary.sealed_with)?,
@@ -82,8 +80,7 @@ pub(super) fn restore_sharing(
     if settings.master_key.is_none() && !(summary.master_key && complete) {
         target.require_versions(&summary.sealed_with)?;
     }
-    fs::write(&marker, "a restore is not complete; run shoal restore again\n")
-        .map_err(file("write", &marker))?;
+    fs::write(&marker, target.marker()).map_err(file("write", &marker))?;
     File::open(&marker).and_then(|marker| marker.sync_all()).map_err(file("sync", &marker))?;
     sync_directory(&target.storage)?;
     target.fill(backup, &summary, sharing)?;
@@ -92,6 +89,18 @@ pub(super) fn restore_sharing(
     fs::remove_file(&marker).map_err(file("remove", &marker))?;
     sync_directory(&target.storage)?;
     Ok(summary)
+}
+
+/// The beginning of a line of the marker with a place that was empty.
+const EMPTY: &str = "empty before: ";
+
+/// The places that an interrupted restore had found empty, by its marker; none without one.
+fn places_of(marker: &Path) -> Result<Vec<String>, BackupError> {
+    match fs::read_to_string(marker) {
+        Ok(text) => Ok(text.lines().filter_map(|line| line.strip_prefix(EMPTY)).map(str::to_owned).collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(file("read", marker)(error)),
+    }
 }
 
 /// The directories of a restore.
@@ -118,17 +127,33 @@ impl Target {
         if let Some(path) = used {
             return Err(BackupError::NotEmpty { path });
         }
-        for path in [Some(&self.library), self.registry.as_ref()].into_iter().flatten() {
-            if names(path)?.next().transpose()?.is_some() {
-                return Err(BackupError::NotEmpty { path: path.clone() });
+        for path in self.directories() {
+            for name in names(path)? {
+                if name? != lock::LOCK_FILE {
+                    return Err(BackupError::NotEmpty { path: path.clone() });
+                }
             }
         }
         Ok(())
     }
 
-    /// Removes what an interrupted restore wrote: before it, these places were empty.
-    fn clear(&self) -> Result<(), BackupError> {
-        for path in self.database_files() {
+    fn directories(&self) -> impl Iterator<Item = &PathBuf> {
+        [Some(&self.library), self.registry.as_ref()].into_iter().flatten()
+    }
+
+    /// The text of the marker: what it means, and the places that were empty.
+    fn marker(&self) -> String {
+        let places = std::iter::once(&self.database).chain(self.directories());
+        let places: String = places.map(|path| format!("{EMPTY}{}\n", path.display())).collect();
+        format!("a restore is not complete; run shoal restore again\n{places}")
+    }
+
+    /// Removes what an interrupted restore wrote into the places that it had found empty. Other places may be those of settings that
+    /// were changed since.
+    fn clear(&self, found_empty: &[String]) -> Result<(), BackupError> {
+        let was_empty = |path: &Path| found_empty.iter().any(|place| *place == path.display().to_string());
+        let database = was_empty(&self.database).then(|| self.database_files());
+        for path in database.into_iter().flatten() {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(file("remove", &path)(error));
@@ -136,9 +161,13 @@ impl Target {
                 _ => {}
             }
         }
-        for directory in [Some(&self.library), self.registry.as_ref()].into_iter().flatten() {
+        for directory in self.directories().filter(|directory| was_empty(directory)) {
             for name in names(directory)? {
-                let path = directory.join(name?);
+                let name = name?;
+                if name == lock::LOCK_FILE {
+                    continue;
+                }
+                let path = directory.join(name);
                 let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
                 let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
                 removed.map_err(file("remove", &path))?;

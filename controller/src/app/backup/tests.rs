@@ -288,7 +288,9 @@ async fn a_restore_that_was_interrupted_starts_no_controller_and_is_repeated() {
     restore(&target, &data.path("backup"), now()).unwrap();
     let complete = names(&target.registry_storage);
     // As a crash in the middle leaves it: the marker, some files, half of one.
-    fs::write(target.storage_root.join("restore-incomplete"), "").unwrap();
+    let empty = [&target.db_path, &target.maintenance_dir(), &target.registry_storage];
+    let marker: String = empty.map(|path| format!("empty before: {}\n", path.display())).concat();
+    fs::write(target.storage_root.join("restore-incomplete"), marker).unwrap();
     fs::write(&target.db_path, "half").unwrap();
     fs::write(target.registry_storage.join("half"), "half").unwrap();
     let refused = OfflineRegistry::open(&target).await;
@@ -296,6 +298,44 @@ async fn a_restore_that_was_interrupted_starts_no_controller_and_is_repeated() {
     restore(&target, &data.path("backup"), now()).unwrap();
     assert_eq!(names(&target.registry_storage), complete);
     assert!(OfflineRegistry::open(&target).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_repeated_restore_empties_only_what_the_interrupted_one_had_found_empty() {
+    let data = Data::new().await;
+    data.back_up("backup");
+    let mut target = settings(&data.path("target"));
+    // The first one ends in the middle: of its places, one cannot be written.
+    fs::create_dir_all(&target.registry_storage).unwrap();
+    fs::write(target.registry_storage.join("blobs"), "").unwrap();
+    let refused = restore(&target, &data.path("backup"), now());
+    assert!(matches!(refused, Err(BackupError::NotEmpty { .. })), "{refused:?}");
+    fs::remove_file(target.registry_storage.join("blobs")).unwrap();
+    fs::create_dir_all(&target.storage_root).unwrap();
+    let marker = format!("empty before: {}\n", target.registry_storage.display());
+    fs::write(target.storage_root.join("restore-incomplete"), marker).unwrap();
+    fs::write(target.registry_storage.join("half"), "half").unwrap();
+    // Before the second one the operator names another disk, which has files.
+    let disk = data.path("disk");
+    fs::create_dir_all(&disk).unwrap();
+    fs::write(disk.join("photos"), "of the family").unwrap();
+    let first = std::mem::replace(&mut target.registry_storage, disk.clone());
+    let refused = restore(&target, &data.path("backup"), now());
+    assert!(matches!(&refused, Err(BackupError::NotEmpty { path }) if *path == disk), "{refused:?}");
+    assert_eq!(fs::read_to_string(disk.join("photos")).unwrap(), "of the family");
+    target.registry_storage = first;
+    restore(&target, &data.path("backup"), now()).unwrap();
+    assert!(OfflineRegistry::open(&target).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_lock_file_of_a_directory_is_no_content_for_a_restore() {
+    let data = Data::new().await;
+    data.back_up("backup");
+    let target = settings(&data.path("target"));
+    fs::create_dir_all(&target.registry_storage).unwrap();
+    fs::write(target.registry_storage.join(".shoal-lock"), "").unwrap();
+    restore(&target, &data.path("backup"), now()).unwrap();
 }
 
 #[tokio::test]

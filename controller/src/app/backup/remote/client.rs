@@ -150,7 +150,8 @@ impl RemoteRegistry {
             if response.status() != StatusCode::UNAUTHORIZED {
                 return Ok(response);
             }
-            if challenged {
+            // Another host, to which the registry has redirected, gets no login: it could ask for it at a place of its own.
+            if challenged || response.url().origin() != self.target.base.origin() {
                 return Err(self.refused_login(what));
             }
             challenged = true;

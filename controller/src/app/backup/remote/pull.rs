@@ -58,7 +58,8 @@ impl RemoteRegistry {
         RemoteBackupError::NotFound { registry: self.place(), name: name.to_owned() }.into()
     }
 
-    /// Writes a backup into an empty directory. What it contains is compared with its digests when it is restored.
+    /// Writes a backup into an empty directory. Each blob has the
+    /// digest of the manifest, and each file is on disk when this returns.
     pub(in super::super) async fn pull(
         &self,
         found: &Pulled,
@@ -93,7 +94,10 @@ impl RemoteRegistry {
 
     async fn pull_blob(&self, blob: &Descriptor, path: &Path, work: &Work) -> Result<(), BackupError> {
         let mut written = create(path)?;
-        self.stream_blob(blob, work, &mut |chunk| written.write_all(chunk).map_err(file("write", path))).await
+        let write = &mut |chunk: &[u8]| written.write_all(chunk).map_err(file("write", path));
+        self.stream_blob(blob, work, write).await?;
+        // What is restored may become another name of this file.
+        written.sync_all().map_err(file("sync", path))
     }
 }
 
@@ -120,7 +124,9 @@ fn unpack(tar: &Path, directory: &Path) -> Result<(), BackupError> {
         }
         let target = directory.join(&path);
         // No entry is longer than the archive that has it.
-        std::io::copy(&mut entry, &mut create(&target)?).map_err(file("write", &target))?;
+        let mut written = create(&target)?;
+        std::io::copy(&mut entry, &mut written).map_err(file("write", &target))?;
+        written.sync_all().map_err(file("sync", &target))?;
     }
     Ok(())
 }

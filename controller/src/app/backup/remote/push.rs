@@ -84,7 +84,7 @@ impl RemoteRegistry {
         }
         let mut session = self.session(&what, &begun)?;
         session.query_pairs_mut().append_pair("digest", digest);
-        let deadline = UPLOAD + Duration::from_secs(size / MIN_BYTES_PER_SECOND);
+        let deadline = deadline_of(*size);
         let with_file = |request: RequestBuilder| {
             let file = File::open(&blob.path).map_err(|source| RemoteBackupError::File {
                 operation: "read",
@@ -104,21 +104,11 @@ impl RemoteRegistry {
 
     /// Reads a blob and compares its length and digest.
     async fn read_back(&self, blob: &Descriptor, work: &Work) -> Result<(), BackupError> {
-        let mut hash = Sha256::new();
-        self.stream_blob(blob, work, &mut |chunk| {
-            hash.update(chunk);
-            Ok(())
-        })
-        .await?;
-        match format!("sha256:{}", hex::encode(hash.finalize())) == blob.digest {
-            true => Ok(()),
-            false => Err(BackupError::Damaged {
-                reason: format!("{} has other content than its digest says", blob.part()),
-            }),
-        }
+        self.stream_blob(blob, work, &mut |_| Ok(())).await
     }
 
-    /// Calls `each` with the pieces of a blob. No piece is beyond its length.
+    /// Calls `each` with the pieces of a blob. No piece is beyond its length. Fails at the end when the content does not have the
+    /// digest of the blob, and when it comes more slowly than a backup is written.
     pub(super) async fn stream_blob(
         &self,
         blob: &Descriptor,
@@ -128,13 +118,15 @@ impl RemoteRegistry {
         let damaged = |why: &str| BackupError::Damaged { reason: format!("{} {why}", blob.part()) };
         let what = format!("read {}", blob.part());
         let url = self.url(&format!("blobs/{}", blob.digest));
-        let mut response = self.send(&what, (Method::GET, &url), &Ok).await?;
+        let deadline = deadline_of(blob.size);
+        let mut response =
+            self.send(&what, (Method::GET, &url), &|request| Ok(request.timeout(deadline))).await?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Err(damaged("is missing in the registry")),
             _ => return Err(self.refused(&what, response).await.into()),
         }
-        let mut read = 0;
+        let (mut read, mut hash) = (0, Sha256::new());
         loop {
             let chunk = response.chunk().await.map_err(|source| self.no_response(&what, source))?;
             let Some(chunk) = chunk else { break };
@@ -142,10 +134,17 @@ impl RemoteRegistry {
             if read > blob.size {
                 return Err(damaged("is longer in the registry than it was"));
             }
+            hash.update(&chunk);
             each(&chunk)?;
             work.advance(chunk.len() as u64)?;
         }
-        if read == blob.size { Ok(()) } else { Err(damaged("is shorter in the registry than it was")) }
+        if read != blob.size {
+            return Err(damaged("is shorter in the registry than it was"));
+        }
+        match format!("sha256:{}", hex::encode(hash.finalize())) == blob.digest {
+            true => Ok(()),
+            false => Err(damaged("has other content than its digest says")),
+        }
     }
 }
 
@@ -159,4 +158,9 @@ impl Descriptor {
             _ => "a layer of the backup",
         })
     }
+}
+
+/// The longest time in which so many bytes are sent or read.
+fn deadline_of(bytes: u64) -> Duration {
+    UPLOAD + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND)
 }

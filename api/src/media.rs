@@ -245,6 +245,7 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
             ApiError::new(ErrorCode::Unavailable, "media cannot be served now; see /readyz, then try again")
                 .header(axum::http::header::RETRY_AFTER, "5")
         }
+        GrantError::StillRefused => changed(),
         error => {
             let sentence = model::error_chain(&error).to_string();
             if let Ok(Some(stored)) = api.store().grant(&token.hash()).await {
@@ -256,10 +257,14 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
                     tracing::error!(error = %model::error_chain(&error), "the event of a refused medium could not be stored");
                 }
             }
-            ApiError::new(
-                ErrorCode::MediaChanged,
-                "the content of this medium does not match its grant; see the events of the job",
-            )
+            changed()
         }
     }
+}
+
+fn changed() -> ApiError {
+    ApiError::new(
+        ErrorCode::MediaChanged,
+        "the content of this medium does not match its grant; see the events of the job",
+    )
 }

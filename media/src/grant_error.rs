@@ -17,6 +17,9 @@ pub enum GrantError {
     /// The grant ended with its job.
     #[error("open media grant: it ended with its job")]
     Ended,
+    /// The image could not be made before. The event of the first failure has the reason.
+    #[error("open media grant: its image could not be made before; the events of its job have the reason")]
+    StillRefused,
     /// The image does not have the recorded digest.
     #[error(
         "open media grant: the image now hashes to {found}, the grant was issued for {expected}; the job needs a new image"
@@ -54,7 +57,8 @@ impl GrantError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown | Self::Ended => StatusCode::NOT_FOUND,
-            Self::Changed { .. }
+            Self::StillRefused
+            | Self::Changed { .. }
             | Self::Task(_)
             | Self::Spliced(_)
             | Self::OsImage(_)

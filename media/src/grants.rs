@@ -44,6 +44,7 @@ use super::offload::offload;
 use super::os_medium::{BeaconChannel, OpenBlob, OpenOsImage, OsBlobs, OsImage};
 use super::reads::{PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
+use super::refusals::Refusals;
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{SpliceInputs, SplicedError};
 use super::task_image::TaskInputs;
@@ -123,6 +124,7 @@ struct Inner {
     cache: Mutex<Cache>,
     recent: Mutex<RecentImages>,
     verified: Mutex<VerifiedFiles>,
+    refusals: Mutex<Refusals>,
     os_blobs: OnceLock<Arc<dyn OsBlobs>>,
     /// The controller instance, for the log lines.
     worker_id: OnceLock<String>,
@@ -214,6 +216,7 @@ impl MediaGrants {
             cache: Mutex::default(),
             recent: Mutex::default(),
             verified: Mutex::default(),
+            refusals: Mutex::default(),
             os_blobs: OnceLock::new(),
             worker_id: OnceLock::new(),
             listener: Arc::default(),
@@ -332,11 +335,13 @@ impl MediaGrants {
     /// Drops all grants of a job from the cache. Call this after their end is durable.
     pub fn end(&self, run: RunId) {
         self.0.verified.lock().end(run);
+        self.0.refusals.lock().end(run);
         self.drop_where(|_, live| live.run == run);
     }
 
     /// Drops one grant from the cache; the next request reads the store.
     pub fn forget(&self, token_hash: &str) {
+        self.0.refusals.lock().forget(token_hash);
         self.drop_where(|hash, _| hash == token_hash);
     }
 
@@ -376,7 +381,7 @@ impl MediaGrants {
             }
             let live = match &loaded {
                 Some(live) => live,
-                None => match self.restore_in_span(stored, counted).await? {
+                None => match self.restored_or_refused(stored, counted).await? {
                     RestoredImage::Elsewhere(live) => return Ok(live),
                     RestoredImage::Here(live) => loaded.insert(live),
                 },
@@ -388,6 +393,26 @@ impl MediaGrants {
         Err(GrantError::Unavailable(GrantStoreUnavailable {
             reason: "grants keep ending while one is looked up".to_owned(),
         }))
+    }
+
+    /// Makes the image of a grant, unless that failed a moment ago. Only the first failure of a grant has its reason.
+    async fn restored_or_refused(
+        &self,
+        stored: StoredGrant,
+        counted: Option<Arc<PendingReads>>,
+    ) -> Result<RestoredImage, GrantError> {
+        let (token_hash, run) = (stored.grant.token_hash.clone(), stored.grant.run);
+        if self.0.refusals.lock().is_recent(&token_hash) {
+            return Err(GrantError::StillRefused);
+        }
+        let restored = self.restore_in_span(stored, counted).await;
+        let is_final = restored.as_ref().is_err_and(|error| error.status() == StatusCode::GONE);
+        match restored {
+            Err(_) if is_final && !self.0.refusals.lock().is_first(&token_hash, run) => {
+                Err(GrantError::StillRefused)
+            }
+            restored => restored,
+        }
     }
 
     /// Makes the image of a grant as [`Self::restore`] does, and logs a failure with the ids of the job.

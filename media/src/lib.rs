@@ -28,6 +28,7 @@
 //! | `reads` | the record of what was read |
 //! | `signed_url` | signed URLs of task images with an expiry |
 //! | `outgoing` | the policy for what is fetched on behalf of others |
+//! | `refusals` | media that were refused because their images cannot be made |
 //! | `verified_files` | firmware files that were hashed but not requested yet |
 //! | `offload` | blocking work on other threads |
 //!
@@ -52,6 +53,7 @@ mod outgoing;
 mod range;
 mod reads;
 mod recent_images;
+mod refusals;
 mod serve;
 mod signed_url;
 mod spliced;

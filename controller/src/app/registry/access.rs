@@ -177,8 +177,16 @@ impl registry::UserAuthenticator for RegistryUsers {
         let header = header(credentials);
         let peer = caller.peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
         let now = self.clock.now().timestamp();
+        // Before the password is verified, which may wait: of a password that is changed meanwhile, the subject has the former mark,
+        // and the token that is issued to it is refused.
+        let before = match credentials {
+            Credentials::Basic { user, .. } => {
+                self.auth.user_now(user).await.map_err(|error| unread(&error))?
+            }
+            Credentials::Bearer(_) => None,
+        };
         match self.auth.authenticate(Some(&header), peer, now).await {
-            Ok(principal) => self.subject_of(principal).await,
+            Ok(principal) => subject_of(principal, before),
             Err(AuthFailure::Missing | AuthFailure::Invalid | AuthFailure::Unconfirmed) => {
                 Err(Denied::Unauthorized)
             }
@@ -231,16 +239,6 @@ impl RegistryUsers {
         }
     }
 
-    /// The subject of a login.
-    async fn subject_of(&self, principal: Principal) -> Result<PolicySubject, Denied> {
-        if let (PrincipalRights::Role(_), AuthMethod::Password) = (&principal.rights, &principal.method) {
-            let found = self.auth.user_now(&principal.name).await.map_err(|error| unread(&error))?;
-            let (role, now) = found.ok_or(Denied::Unauthorized)?;
-            return Ok(user(principal.name, role, USER_PREFIX, &now));
-        }
-        subject(principal)
-    }
-
     /// The subject of the API token with this name, with its rights of now, if it still has this id.
     async fn token_of_now(&self, name: &str, id: &str) -> Result<PolicySubject, Denied> {
         let stored = self.store.api_token_named(name).await.map_err(|error| unread(&error))?;
@@ -253,6 +251,15 @@ impl RegistryUsers {
         }
         subject(record.into())
     }
+}
+
+/// The subject of a login. `before` is the role of its user, and the mark of the password, from before the password was verified.
+fn subject_of(principal: Principal, before: Option<(Role, String)>) -> Result<PolicySubject, Denied> {
+    if let (PrincipalRights::Role(_), AuthMethod::Password) = (&principal.rights, &principal.method) {
+        let (role, mark) = before.ok_or(Denied::Unauthorized)?;
+        return Ok(user(principal.name, role, USER_PREFIX, &mark));
+    }
+    subject(principal)
 }
 
 /// The denial after a failure of the database.

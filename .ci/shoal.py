@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import re
 import socket
 import subprocess
@@ -23,13 +24,22 @@ def run(*arguments, fails=False, **options):
     return done.stdout
 
 
+# Below the ports that Linux gives to outgoing connections: one of them could take a port before its server does.
+PORTS = range(20000, 32000)
+given = set()
+
+
 def ports(number):
-    """Ports of loopback that were free a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Ports of loopback that were free a moment ago. No port is given twice: its server may not have started yet."""
+    found = []
+    while len(found) < number:
+        port = random.choice(PORTS)
+        with contextlib.suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            if port not in given:
+                given.add(port)
+                found.append(port)
+    return found
 
 
 def until(what, condition, seconds=120):
@@ -50,11 +60,16 @@ def get(url):
 
 @contextlib.contextmanager
 def process(*arguments, log, **options):
-    """A process whose output goes to a file; it is stopped at the end."""
+    """A process whose output goes to a file; it is stopped at the end. After a failure the end of its output is printed."""
     with open(log, "a") as output:
         child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **options)
     try:
         yield child
+    except BaseException:
+        with open(log, errors="replace") as written:
+            text = re.sub(r"shoal_[a-z0-9]{40}", "shoal_***", written.read()[-3000:])
+        print(f"{os.path.basename(log)} of {' '.join(arguments[1:2])}, which {'runs' if child.poll() is None else 'has ended'}:\n{text}", file=sys.stderr)
+        raise
     finally:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

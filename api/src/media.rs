@@ -254,6 +254,8 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
                 request_span::of_job(run, api.engine.owner());
                 request_span::of_server(stored.server.as_ref());
                 if let Err(error) = api.store().append(Some(run), None, vec![event], api.now()).await {
+                    // The next request has its reason again.
+                    api.services.grants.forget(&token.hash());
                     tracing::error!(error = %model::error_chain(&error), "the event of a refused medium could not be stored");
                 }
             }

@@ -48,7 +48,7 @@ impl FieldError {
         let field = path.rsplit_once('/').map_or("", |(_, last)| last);
         Self {
             path: cut(path, MAX_PATH_CHARS),
-            field: cut(&field.replace("~1", "/").replace("~0", "~"), MAX_FIELD_CHARS),
+            field: cut(&unescaped(field), MAX_FIELD_CHARS),
             code: code.to_owned(),
             message: cut(message.as_ref(), MAX_MESSAGE_CHARS),
             repair: None,
@@ -62,9 +62,14 @@ impl FieldError {
     }
 }
 
-/// Returns the pointer to member `segment` of the value at `path`.
-pub(super) fn child(path: &str, segment: &str) -> String {
+/// Returns the pointer (RFC 6901) to member `segment` of the value at `path`.
+pub fn child(path: &str, segment: &str) -> String {
     format!("{path}/{}", segment.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Returns a segment of a pointer (RFC 6901) as the name of a member.
+pub fn unescaped(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
 }
 
 /// Returns the name of the value at `path` for messages.

@@ -47,7 +47,7 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 use serde_json::json;
 
-pub use error::{FieldError, MAX_ERRORS};
+pub use error::{FieldError, MAX_ERRORS, child as pointer_to_member, unescaped as member_of_segment};
 pub use image_reference::{ImageReference, ImageReferenceError, Selector, is_sha256};
 pub use lint::Lint;
 pub use network::Network;

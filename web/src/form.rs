@@ -78,8 +78,8 @@ impl<S: Send + Sync> FromRequest<S> for Upload {
     }
 }
 
-/// The value that `read` makes from a body. A long body is read outside of the threads that serve requests.
-async fn parsed<T: Send + 'static>(
+/// The value that `read` makes from a body or a field. A long one is read outside of the threads that serve requests.
+pub(super) async fn parsed<T: Send + 'static>(
     length: usize,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Response> {

@@ -4,18 +4,20 @@
 //!
 //! ```text
 //!   problem at /recipe/task_target ──> bytes of the value in the text ──> its line, beside the problem
-//!   button "Use install-linux.target": {"path", "repair"} ──> these bytes, or the name before them, are replaced ──> preview
+//!   button "Use install-linux.target": {"path", "repair", "replaced"?} ──> these bytes, or the name before them, are replaced
+//!       ──> preview; nothing is changed in a text that has another value there
 //! ```
 
 use std::collections::HashMap;
 use std::ops::Range;
 
+use recipe::{member_of_segment, pointer_to_member};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use ui::data::{ErrorDetail, RepairJson};
 
-use super::form::Form;
+use super::form::{self, Form};
 
 /// The field of a form with the text of a recipe, and the beginning of the paths of its problems.
 const FIELD: &str = "recipe";
@@ -29,8 +31,6 @@ const MAX_LEVELS: usize = 16;
 
 /// The longest value that a repair replaces, in bytes.
 const MAX_REPLACED: usize = 1 << 10;
-/// The longest text that is read on the thread of the request, in bytes.
-const SHORT: usize = 32 << 10;
 
 /// The change that a button stands for.
 #[derive(Deserialize, Serialize)]
@@ -59,11 +59,11 @@ pub(super) fn parsed(form: &Form) -> Result<Value, Vec<ErrorDetail>> {
 
 /// The problems; the first ones with the lines of the text in which they are, and with repairs that fit the text.
 pub(super) async fn with_lines(text: &str, details: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
-    if details.is_empty() || text.len() <= SHORT {
-        return located(text, details);
+    if details.is_empty() {
+        return details;
     }
     let (owned, plain) = (text.to_owned(), details.clone());
-    media::offload(move || located(&owned, details)).await.unwrap_or(plain)
+    form::parsed(text.len(), move || located(&owned, details)).await.unwrap_or(plain)
 }
 
 fn located(text: &str, mut details: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
@@ -103,11 +103,10 @@ fn repaired(text: &str, chosen: &Chosen) -> Option<String> {
         }
         RepairJson::Rename(name) => {
             let (owner, old) = chosen.path.rsplit_once('/')?;
-            let taken = format!("{owner}/{}", name.replace('~', "~0").replace('/', "~1"));
-            if place(text, &taken).is_some() {
+            if place(text, &pointer_to_member(owner, name)).is_some() {
                 return None;
             }
-            let old = serde_json::to_string(&segment(old)).ok()?;
+            let old = serde_json::to_string(&member_of_segment(old)).ok()?;
             let named = before.trim_end().strip_suffix(':')?.trim_end();
             let (owner, between) = (named.strip_suffix(&old)?, before.get(named.len()..)?);
             let new = serde_json::to_string(name).ok()?;
@@ -126,7 +125,7 @@ fn place(text: &str, pointer: &str) -> Option<Range<usize>> {
         value = match value.get().as_bytes().first()? {
             b'{' => serde_json::from_str::<HashMap<String, &RawValue>>(value.get())
                 .ok()?
-                .remove(&segment(name))?,
+                .remove(&member_of_segment(name))?,
             b'[' => {
                 *serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?.get(name.parse::<usize>().ok()?)?
             }
@@ -136,11 +135,6 @@ fn place(text: &str, pointer: &str) -> Option<Range<usize>> {
     // The value is borrowed from the text.
     let start = value.get().as_ptr().addr() - text.as_ptr().addr();
     Some(start..start + value.get().len())
-}
-
-/// A segment of a pointer without its escapes.
-fn segment(text: &str) -> String {
-    text.replace("~1", "/").replace("~0", "~")
 }
 
 #[cfg(test)]
@@ -238,7 +232,7 @@ mod tests {
                     .for_each(|(index, item)| pointers(item, format!("{at}/{index}"), found));
             }
             Value::Object(members) => members.iter().for_each(|(name, member)| {
-                pointers(member, format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), found);
+                pointers(member, pointer_to_member(&at, name), found);
             }),
             _ => {}
         }

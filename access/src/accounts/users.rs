@@ -124,6 +124,17 @@ impl Accounts<'_> {
         by: &str,
         now: Time,
     ) -> Result<UserView, AccountError> {
+        self.change(name, change, None, by, now).await
+    }
+
+    async fn change(
+        &self,
+        name: &str,
+        change: ChangedUser,
+        former: Option<PasswordNow>,
+        by: &str,
+        now: Time,
+    ) -> Result<UserView, AccountError> {
         let role = change.role.map(for_users).transpose()?;
         let mut what = Vec::new();
         what.extend(role.map(|role| format!("role {role}")));
@@ -148,7 +159,7 @@ impl Accounts<'_> {
             role: role.map(|role| role.to_string()),
             password_hash,
             disabled: change.disabled,
-            former_hash: None,
+            former_hash: former.map(|former| former.0),
         };
         user_of(self.store.change_user(name, change, self.guard(), event, now).await?, name)
     }
@@ -174,15 +185,8 @@ impl Accounts<'_> {
         former: PasswordNow,
         now: Time,
     ) -> Result<(), AccountError> {
-        let event = NewEvent::info("user.changed", format!("user {} changed: new password", shown(name)))
-            .by(name)
-            .with(json!({ "user": shown(name), "role": null, "disabled": null, "password": true }));
-        let change = UserChange {
-            password_hash: Some(hashed(password).await?),
-            former_hash: Some(former.0),
-            ..UserChange::default()
-        };
-        user_of(self.store.change_user(name, change, self.guard(), event, now).await?, name).map(|_| ())
+        let change = ChangedUser { password: Some(password), ..ChangedUser::default() };
+        self.change(name, change, Some(former), name, now).await.map(|_| ())
     }
 
     /// Accepts a user of restored data again, with the password of that data.

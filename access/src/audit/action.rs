@@ -255,11 +255,8 @@ impl AuditAction {
 
     /// The kind of the target that the path of a route names.
     pub fn target_of_route(route: &str) -> &'static str {
-        let rest = route.strip_prefix("/api/v1/");
-        if rest.is_some_and(|rest| rest.starts_with("registry/repositories/")) {
-            return "repository";
-        }
-        match rest.and_then(|rest| rest.split('/').next()) {
+        let mut segments = route.strip_prefix("/api/v1/").unwrap_or_default().split('/');
+        match segments.next() {
             Some("jobs") => "job",
             Some("batches") => "batch",
             Some("servers" | "status-webhook") => "server",
@@ -269,6 +266,7 @@ impl AuditAction {
             Some("sessions") => "session",
             Some("secrets") => "secret",
             Some("webhooks") => "webhook",
+            Some("registry") if segments.next() == Some("repositories") => "repository",
             Some("registry") => "upload",
             Some("backups") => "backup",
             Some("firmware") => "firmware",

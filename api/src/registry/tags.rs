@@ -1,5 +1,4 @@
-//! `DELETE /api/v1/registry/repositories/{name}/tags/{tag}?digest=`: deletes a tag. Its manifest stays under
-//! its digest.
+//! `DELETE /api/v1/registry/repositories/{name}/tags/{tag}?digest=`: deletes a tag. Its manifest stays under its digest.
 
 use std::collections::HashMap;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Repair;
+use crate::{Repair, member_of_segment};
 
 fn cases() -> Vec<(&'static str, String)> {
     let mut stray = linux();
@@ -175,7 +175,7 @@ fn repaired(raw: &str, path: &str, repair: &Repair) -> Value {
         Repair::Rename(name) => {
             let (owner, field) = path.rsplit_once('/').unwrap();
             let owner = recipe.pointer_mut(owner).unwrap().as_object_mut().unwrap();
-            let value = owner.remove(&field.replace("~1", "/").replace("~0", "~")).unwrap();
+            let value = owner.remove(&member_of_segment(field)).unwrap();
             assert!(owner.insert(name.clone(), value).is_none(), "{path} takes the place of another");
         }
     }

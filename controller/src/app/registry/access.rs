@@ -160,9 +160,8 @@ impl registry::UserAuthenticator for RegistryUsers {
         credentials: &Credentials,
         caller: Caller<'_>,
     ) -> Result<PolicySubject, Denied> {
-        if let (Some(file), Credentials::Basic { user, password }) = (&self.file, credentials)
-            && user != JOB_USERNAME
-            && !access::auth::is_api_token(password.expose())
+        let by_password = user_of_password(credentials);
+        if let (Some(file), Some(user)) = (&self.file, by_password)
             && file.has_user(user).await
         {
             let subject = registry::UserAuthenticator::authenticate(file, credentials, caller).await?;
@@ -179,11 +178,9 @@ impl registry::UserAuthenticator for RegistryUsers {
         let now = self.clock.now().timestamp();
         // Before the password is verified, which may wait: of a password that is changed meanwhile, the subject has the former mark,
         // and the token that is issued to it is refused.
-        let before = match credentials {
-            Credentials::Basic { user, .. } => {
-                self.auth.user_now(user).await.map_err(|error| unread(&error))?
-            }
-            Credentials::Bearer(_) => None,
+        let before = match by_password {
+            Some(user) => self.auth.user_now(user).await.map_err(|error| unread(&error))?,
+            None => None,
         };
         match self.auth.authenticate(Some(&header), peer, now).await {
             Ok(principal) => subject_of(principal, before),
@@ -250,6 +247,18 @@ impl RegistryUsers {
             return Err(Denied::Unauthorized);
         }
         subject(record.into())
+    }
+}
+
+/// The name that comes with a password of a person: neither a job, nor an API token in the place of a password.
+fn user_of_password(credentials: &Credentials) -> Option<&str> {
+    match credentials {
+        Credentials::Basic { user, password }
+            if user != JOB_USERNAME && !access::auth::is_api_token(password.expose()) =>
+        {
+            Some(user)
+        }
+        Credentials::Basic { .. } | Credentials::Bearer(_) => None,
     }
 }
 

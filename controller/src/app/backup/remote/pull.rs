@@ -58,8 +58,7 @@ impl RemoteRegistry {
         RemoteBackupError::NotFound { registry: self.place(), name: name.to_owned() }.into()
     }
 
-    /// Writes a backup into an empty directory. Each blob has the
-    /// digest of the manifest, and each file is on disk when this returns.
+    /// Writes a backup into an empty directory. Each blob has the digest of the manifest, and each file is on disk when this returns.
     pub(in super::super) async fn pull(
         &self,
         found: &Pulled,

@@ -58,6 +58,9 @@ print_table() {
             "${step_names[index]}"
     done
     printf '%7d   100%%        all\n' "$total"
+    if [ "$total" -gt "${LIMIT:-$total}" ]; then
+        printf 'OVER: at most %d s are wanted on two cores; the table says where they went\n' "$LIMIT"
+    fi
 }
 
 at_exit() {

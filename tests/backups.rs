@@ -108,7 +108,7 @@ async fn a_scheduled_backup_is_listed_verified_watched_and_restored() {
     let ready = admin.get("/readyz").await.expect(200);
     let check = &ready["checks"]["backup"];
     assert!(check["ok"] == true && check["message"].as_str().unwrap().contains("is old"), "{ready:#}");
-    assert!(!check.to_string().contains("backups/"), "the target is not for everyone: {check}");
+    assert!(!check.to_string().contains("backups/"), "the target is named without credentials: {check}");
     assert!(metric(admin, "backup_age_seconds").await >= 259_200.0);
     assert!(metric(admin, "backup_failures_total").await >= 1.0);
     let failed = ran(admin, &["backup", "now"]).await;

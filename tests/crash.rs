@@ -10,8 +10,8 @@ use lab_machines::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, m
 use serde_json::{Value, json};
 
 use crate::kit::{
-    Client, ControllerProcess, DataDir, all_faults_used, healthy, logged_out, silent, soon, start_farm,
-    with_bmc,
+    ApiResponse, Client, ControllerProcess, DataDir, all_faults_used, healthy, logged_out, silent, soon,
+    start_farm, with_bmc,
 };
 
 const SERIAL: &str = "CRASH-1";
@@ -290,6 +290,49 @@ async fn a_job_made_under_a_longer_stuck_timeout_keeps_its_deadline_when_the_set
     let mut data = data.with("JOB_STUCK_TIMEOUT", "15m");
     let successor = data.serve().await;
     assert_eq!(promised(&successor.admin.job(&id).await), before);
+    report(&successor.admin, &id).await;
+    let job = successor.admin.complete(&id).await;
+    assert_succeeded(&job, &farm.servers()[0].bmc, &successor.admin.event_log(&id).await).await;
+}
+
+/// No controller ran when the deadline of the wait passed, so the report could not be delivered: the machine repeats it within a minute
+/// of the start.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_over_the_deadline_of_a_wait_its_successor_waits_until_the_report_can_be_repeated() {
+    let (mut data, controller, farm) = served(silent(SERIAL)).await;
+    let id = controller.admin.create_job(SERIAL).await;
+    controller.admin.awaits_report(&id).await;
+    controller.kill();
+    // The last sign of life is a heartbeat or an event of a job.
+    let database = rusqlite::Connection::open(data.path().join("data/provisioner.db")).unwrap();
+    let ago = |minutes: u8| format!("strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-{minutes} minutes')");
+    let (begun, seen, deadline) = (ago(20), ago(10), ago(5));
+    let wait = format!("json_set(wait, '$.since', {seen}, '$.deadline', {deadline})");
+    let changes = [
+        format!("UPDATE controller_instances SET started_at = {begun}, heartbeat_at = {seen}"),
+        format!("UPDATE events SET time = {seen} WHERE run IS NOT NULL"),
+        format!(
+            "UPDATE runs SET created_at = {begun}, deadline_at = {deadline}, wait = {wait} WHERE wait IS NOT NULL"
+        ),
+    ];
+    for change in changes {
+        assert!(database.execute(&change, []).unwrap() > 0, "{change}");
+    }
+    drop(database);
+
+    let successor = data.serve().await;
+    let events = format!("/api/v1/jobs/{id}/events?after=0&limit=1000");
+    let judged = ["wait.outage", "run.outcome"];
+    let decided = |page: &ApiResponse| {
+        page.json()["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|event| judged.iter().any(|kind| event["type"] == *kind))
+    };
+    successor.admin.until(&events, "the deadline is judged", decided).await;
+    let event_log = successor.admin.event_log(&id).await;
+    assert!(event_log.contains("wait.outage"), "{event_log}");
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
     assert_succeeded(&job, &farm.servers()[0].bmc, &successor.admin.event_log(&id).await).await;

@@ -1,9 +1,11 @@
 //! Every command of the documents for operators: each line of a `console` block is run word for word by a shell, with the real
-//! program, against a controller with simulated servers; or it is on the list of what another harness runs, with its name.
+//! program, against a controller with simulated servers; or its block has a name, under which a script of CI runs it word for word; or it
+//! is on the list of what another harness runs with other values, with the text of that harness.
 //!
 //! ```text
 //!   docs/*.md --blocks--> lines --+-- runs here: names that stand for others are replaced, exit code 0
-//!                                 `-- elsewhere: the list names the harness, or says why there is none
+//!                                 |-- of a script: the block has a comment with a name, which the script names too
+//!                                 `-- elsewhere: the list names the harness and a text in it, or says why there is none
 //! ```
 //!
 //! The commands of docs/cli.md are generated from the program; those of README and docs/operating.md in `sh` blocks are run by
@@ -36,80 +38,88 @@ const DOCUMENTS: [&str; 9] = [
     "docs/backup.md",
 ];
 
-/// Where a command is run that cannot run beside a simulated controller.
+/// Where a command is run that cannot run beside a simulated controller, and that is in no block with the comment of a script.
 enum Elsewhere {
-    /// This harness runs it, or the same with other values.
-    By(&'static str),
+    /// The harness with this name runs the same with other values. The second text is in its file, so that an entry is wrong as soon as
+    /// its harness does something else.
+    By(&'static str, &'static str),
     /// Nothing runs it, for this reason; `src/cli/tests/documents.rs` checks the names of commands and flags.
     NameOnly(&'static str),
 }
 
 use Elsewhere::{By, NameOnly};
 
+/// The scripts that run the blocks of the documents that have a comment with a name, word for word (`block` of `.ci/debian.py`).
+const SCRIPTS: [&str; 2] = [".ci/install", ".ci/vm/first"];
+
 /// How these commands begin. An entry that begins as another one does comes before it.
 const ELSEWHERE: &[(&str, Elsewhere)] = &[
-    // The package, its service, and the seven commands to a first installation.
-    ("dpkg -i", By(".ci/install")),
+    // The package and its service.
+    ("dpkg -i", By(".ci/install", "system.shell(\"dpkg -i newer.deb\")")),
     ("systemctl edit", NameOnly("opens an editor; `.ci/vm/service` writes the file")),
-    ("systemctl enable --now shoal.socket", By(".ci/vm/service")),
-    ("systemctl enable --now shoal", By(".ci/install")),
-    ("systemctl daemon-reload", By(".ci/install")),
-    ("systemctl disable --now shoal.socket", By(".ci/install")),
-    ("systemctl ", By(".ci/vm/service")),
-    ("export SHOAL_URL=", By(".ci/install")),
-    ("shoal maintenance push", By(".ci/install")),
-    ("skopeo copy ", By(".ci/install")),
-    ("SHOAL_BMC_PASSWORD=$(cat bmc.password) shoal server add", By(".ci/install")),
-    ("shoal job create --server XF-12345ABC", By(".ci/install")),
-    ("shoal doctor --config", By(".ci/install")),
-    // The archive and the image. `podman` is a stand-in for the start of the process only.
-    ("tar -xzf shoal-VERSION", By(".ci/install")),
-    ("install -d -o shoal -g shoal -m 0700 /srv/oci", By(".ci/vm/service")),
-    ("install -", By(".ci/install")),
-    ("cp -a /var/lib/shoal/oci", By(".ci/vm/service")),
-    ("cp -a /var/lib/shoal.newer", By(".ci/install")),
-    ("mv /var/lib/shoal", By(".ci/install")),
-    ("rm ", By(".ci/install")),
-    ("userdel shoal", By(".ci/install")),
-    ("shoal backup --config /etc/shoal", By(".ci/install")),
-    ("shoal restore /var/backups", By(".ci/install")),
-    ("podman ", By(".ci/install")),
+    ("systemctl enable --now shoal.socket", By(".ci/vm/service", "systemctl enable --now shoal.socket")),
+    ("systemctl start shoal", By(".ci/vm/service", "systemctl start shoal")),
+    ("systemctl stop shoal", By(".ci/vm/service", "systemctl stop shoal.socket shoal.service")),
+    (
+        "install -d -o shoal -g shoal -m 0700 /srv/oci",
+        By(".ci/vm/service", "install -d -o shoal -g shoal -m 0700 /srv/oci"),
+    ),
+    ("cp -a /var/lib/shoal/oci", By(".ci/vm/service", "cp -a /var/lib/shoal/oci/. /srv/oci/")),
     // Programs that CI builds itself.
-    ("cargo ", By(".ci/run")),
-    (".ci/", By(".ci/run")),
-    ("shoal selftest", By(".ci/run")),
+    ("cargo run --release -- demo --vm", By(".ci/vm/install", "demo --vm")),
+    ("cargo run --release -- demo", By(".ci/run", "cargo run --release -- demo")),
+    ("cargo run --release -- maintenance fetch", By(".ci/run", "\"$program\" maintenance fetch")),
+    (
+        "cargo run --release -p packaging --bin packager",
+        By(".ci/install", "run(packager, \"--program\", program, \"--agent\", agent, \"--out\","),
+    ),
+    ("cargo test --workspace", By(".ci/run", "grep -qx 'cargo test --workspace' README.md")),
+    ("cargo static", By(".ci/run", "cargo static\ncargo static-agent")),
+    (".ci/fuzz", By(".ci/run", "bash .ci/fuzz 4")),
+    ("shoal selftest --every-kind", By(".ci/run", "selftest --every-kind --seeds 1000")),
+    ("shoal selftest --seeds 200", By(".ci/run", "selftest --seeds 200 --faults storm")),
+    ("shoal selftest --seed 1 ", By(".ci/run", "selftest --seed 1 --servers 1000 --days 1 --faults some")),
     // Debian's mirror, and machines in QEMU.
-    ("shoal maintenance fetch", By(".ci/run")),
-    ("shoal maintenance build packages --push", By(".ci/vm/first")),
-    ("shoal maintenance build", By(".ci/vm/tiny.py")),
-    ("shoal maintenance inspect", By(".ci/vm/tiny.py")),
-    ("mmdebstrap ", By(".ci/vm/install")),
-    ("umoci ", By(".ci/vm/install")),
-    ("shoal demo --vm", By(".ci/vm/install")),
-    ("ssh ", By(".ci/vm/agent")),
-    ("shoal job finish JOB", By("tests/rescue.rs")),
+    ("shoal maintenance fetch", By(".ci/run", "\"$program\" maintenance fetch")),
+    ("shoal maintenance build packages -o", By(".ci/vm/tiny.py", "\"maintenance\", \"build\", packages")),
+    ("shoal maintenance push", By(".ci/install", "system.shell(four, environment=variables)")),
+    ("shoal maintenance inspect", By(".ci/vm/tiny.py", "\"maintenance\", \"inspect\"")),
+    ("mmdebstrap ", By(".ci/vm/install", "mmdebstrap --quiet --variant=minbase")),
+    ("umoci ", By(".ci/vm/install", "umoci raw add-layer --image image:debian rootfs.tar")),
+    ("shoal demo --vm", By(".ci/vm/install", "demo --vm")),
+    ("ssh ", By(".ci/vm/agent", "command = [\"ssh\", \"-i\"")),
+    ("shoal job finish JOB", By("src/cli/tests/jobs.rs", "\"job\", \"finish\"")),
+    // Machines whose BMC updates its firmware.
+    ("shoal server inventory R640-1", By("tests/blocks.rs", "shoal server inventory R640-1")),
+    ("shoal firmware drift --filter", By("tests/blocks.rs", "\"drift\" { 7 }")),
+    ("shoal firmware ", By("tests/blocks.rs", "scene.while_skipping(shoal(")),
     // Clients of the registry.
-    ("printf %s \"$SHOAL_TOKEN\" | oras login", By("registry/tests/clients/login.rs")),
-    ("printf %s \"$SHOAL_TOKEN\" | podman login", By("registry/tests/clients/login.rs")),
-    ("printf %s \"$SHOAL_TOKEN\" | skopeo login", By("registry/tests/clients/login.rs")),
-    ("oras push", By(".ci/oci")),
+    ("printf %s \"$SHOAL_TOKEN\" | oras login", By("registry/tests/clients/login.rs", "oras(&[\"login\"")),
+    (
+        "printf %s \"$SHOAL_TOKEN\" | podman login",
+        By("registry/tests/clients/login.rs", "\"podman\", &[\"login\""),
+    ),
+    (
+        "printf %s \"$SHOAL_TOKEN\" | skopeo login",
+        By("registry/tests/clients/login.rs", "skopeo(&[\"login\""),
+    ),
+    ("oras push", By(".ci/oci", "The command of the document, word for word but for the registry")),
     (
         "mkdir -p /etc/containers",
         NameOnly("writes to the folders of the host; `tests/tls.rs` gives podman such a folder"),
     ),
     ("cp ca.pem /etc/containers", NameOnly("writes to the folders of the host")),
     // A second process beside the controller.
-    ("shoal worker --controller", By("tests/workers.rs")),
+    ("shoal worker --controller", By("tests/workers.rs", "binary(&[\"worker\"")),
     // Restored data, and what its operator decides.
-    ("shoal controller restored", By("tests/restored.rs")),
-    ("shoal server restored", By("tests/restored.rs")),
-    ("shoal server release", By("tests/restored.rs")),
-    ("shoal controller release", By("tests/restored.rs")),
-    ("shoal server import --range", By("tests/fleet.rs")),
-    ("shoal user confirm", By("tests/taken_away.rs")),
-    ("shoal token confirm", By("tests/restored.rs")),
-    ("shoal token --config", By("tests/restored.rs")),
-    ("shoal restore oci://", By("tests/backups.rs")),
+    ("shoal controller restored", By("tests/restored.rs", "\"controller\", \"restored\"")),
+    ("shoal server restored", By("tests/restored.rs", "\"server\", \"restored\"")),
+    ("shoal server release", By("tests/restored.rs", "\"server\", \"release\"")),
+    ("shoal controller release", By("tests/restored.rs", "\"controller\", \"release\"")),
+    ("shoal server import --range", By("tests/fleet.rs", "\"import\", \"--range\"")),
+    ("shoal user confirm", By("tests/taken_away.rs", "\"user\", \"confirm\"")),
+    ("shoal token confirm", By("tests/restored.rs", "\"token\", \"confirm\"")),
+    ("shoal restore oci://", By("tests/backups.rs", "oci+http://")),
 ];
 
 /// The words of the documents that stand for others, and what they stand for here.
@@ -118,14 +128,37 @@ type Words = BTreeMap<&'static str, String>;
 /// The environment of the commands.
 type Environment = [(&'static str, String); 3];
 
+/// A command of a document.
+#[derive(Clone)]
+struct Shown {
+    document: &'static str,
+    /// The name in the comment before its block, such as `archive: install`.
+    block: Option<String>,
+    command: String,
+}
+
 /// The commands of the `console` blocks of a text; a line that ends with a backslash goes on in the next one.
-fn commands(text: &str) -> Vec<String> {
-    let blocks = text.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
-    let joined = blocks.flat_map(|block| {
-        let block = block.replace("\\\n", " ");
-        block.lines().map(|line| line.trim().to_owned()).collect::<Vec<String>>()
+fn commands(document: &'static str, text: &str) -> Vec<Shown> {
+    let parts: Vec<&str> = text.split("```console\n").collect();
+    let blocks = parts.iter().zip(parts.iter().skip(1));
+    let joined = blocks.flat_map(|(before, rest)| {
+        let above = before.trim_end().rsplit('\n').next().unwrap_or_default().trim();
+        let name = above.strip_prefix("<!-- ").and_then(|name| name.strip_suffix(" -->"));
+        let block = rest.split("```").next().unwrap_or_default().replace("\\\n", " ");
+        let shown = |line: &str| Shown {
+            document,
+            block: name.map(str::to_owned),
+            command: line.strip_prefix(AS_CONTROLLER).unwrap_or(line).to_owned(),
+        };
+        block.lines().map(|line| shown(line.trim())).collect::<Vec<Shown>>()
     });
-    joined.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+    joined.filter(|shown| !shown.command.is_empty() && !shown.command.starts_with('#')).collect()
+}
+
+/// Whether one of the scripts runs the block with this name: their text has it, with `{number}` for a number at its end.
+fn of_script(block: &str, scripts: &str) -> bool {
+    let numbered = format!("{}{{number}}\"", block.trim_end_matches(|letter: char| letter.is_ascii_digit()));
+    scripts.contains(&format!("\"{block}\"")) || scripts.contains(&numbered)
 }
 
 /// The documents of README and `docs/` that show commands and are not generated from the program.
@@ -143,15 +176,32 @@ fn with_commands() -> BTreeSet<String> {
 /// What an administrator types before a command that works on the data of the packaged controller.
 const AS_CONTROLLER: &str = "setpriv --reuid shoal --regid shoal --clear-groups ";
 
-fn of_document(name: &'static str) -> Vec<(&'static str, String)> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
-    let as_typed_here =
-        |command: String| command.strip_prefix(AS_CONTROLLER).map(str::to_owned).unwrap_or(command);
-    commands(&text).into_iter().map(|command| (name, as_typed_here(command))).collect()
+fn of_document(name: &'static str) -> Vec<Shown> {
+    commands(name, &std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap())
 }
 
-fn elsewhere(command: &str) -> Option<&'static str> {
-    ELSEWHERE.iter().find(|(start, _)| command.starts_with(start)).map(|(start, _)| *start)
+fn elsewhere(shown: &Shown) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(start, _)| shown.command.starts_with(start)).map(|(start, _)| *start)
+}
+
+/// Fails unless each harness of [`ELSEWHERE`] has the text of its entry, and each entry is of a command.
+fn harnesses_are_as_listed(all: &[Shown]) {
+    let read = |path: &str| {
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_default()
+    };
+    let entries: Vec<&str> = all.iter().filter_map(elsewhere).collect();
+    let unused: Vec<&str> =
+        ELSEWHERE.iter().map(|(start, _)| *start).filter(|start| !entries.contains(start)).collect();
+    assert_eq!(unused, [""; 0], "these entries of ELSEWHERE are of no command");
+    let wrong: Vec<&str> = ELSEWHERE
+        .iter()
+        .filter(|(_, place)| match place {
+            By(harness, text) => !read(harness).contains(text),
+            NameOnly(reason) => reason.is_empty(),
+        })
+        .map(|(start, _)| *start)
+        .collect();
+    assert_eq!(wrong, [""; 0], "their harness does not have the text of the entry");
 }
 
 /// Runs a command as an operator types it. Standard input is the password file.
@@ -321,27 +371,22 @@ async fn every_command_of_the_documents_runs_as_written() {
     ];
     let listed: BTreeSet<String> = DOCUMENTS.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(listed, with_commands(), "left: DOCUMENTS, right: documents with console blocks");
-    let all: Vec<(&str, String)> = DOCUMENTS.iter().flat_map(|name| of_document(name)).collect();
-    let entries: Vec<&str> = all.iter().filter_map(|(_, command)| elsewhere(command)).collect();
-    let unused: Vec<&str> =
-        ELSEWHERE.iter().map(|(start, _)| *start).filter(|start| !entries.contains(start)).collect();
-    assert_eq!(unused, [""; 0], "these entries of ELSEWHERE are of no command");
-    for (start, place) in ELSEWHERE {
-        let exists = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists();
-        assert!(
-            match place {
-                By(harness) => exists(harness),
-                NameOnly(reason) => !reason.is_empty(),
-            },
-            "{start}: this harness does not exist"
-        );
-    }
-    let here: Vec<&(&str, String)> = all.iter().filter(|(_, command)| elsewhere(command).is_none()).collect();
-    let (offline, online): (Vec<_>, Vec<_>) =
-        here.into_iter().partition(|(_, command)| command.contains(" --offline"));
+    let all: Vec<Shown> = DOCUMENTS.iter().flat_map(|name| of_document(name)).collect();
+    let scripts: String = SCRIPTS
+        .iter()
+        .map(|path| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap())
+        .collect();
+    let (of_scripts, all): (Vec<Shown>, Vec<Shown>) = all
+        .into_iter()
+        .partition(|shown| shown.block.as_ref().is_some_and(|block| of_script(block, &scripts)));
+    assert!(of_scripts.len() > 40 && !of_script("no block", &scripts), "{} commands", of_scripts.len());
+    harnesses_are_as_listed(&all);
+    let here = all.into_iter().filter(|shown| elsewhere(shown).is_none());
+    let (offline, online): (Vec<Shown>, Vec<Shown>) =
+        here.partition(|shown| shown.command.contains(" --offline"));
     assert!(online.len() > 60 && !offline.is_empty(), "{} and {} commands", online.len(), offline.len());
     let mut faults = Vec::new();
-    for (document, command) in &online {
+    for Shown { document, command, .. } in &online {
         let mut environment = environment.clone();
         prepare(&scene, command, &mut words, &mut environment).await;
         let ran = run(command, &folder, &words, &environment).await;
@@ -351,7 +396,7 @@ async fn every_command_of_the_documents_runs_as_written() {
     assert!(mutant.is_err(), "a wrong command passes too: the check cannot fail");
     // The folder is removed when `kept` is dropped.
     let kept = scene.end_keeping().await;
-    for (document, command) in &offline {
+    for Shown { document, command, .. } in &offline {
         let ran = run(command, &folder, &words, &environment).await;
         faults.extend(ran.err().map(|said| format!("{document}: {command}\n{said}")));
     }

@@ -41,7 +41,8 @@
 //!   ui_login   forms before and at the login          ui_servers   one server changed, deleted, released
 //!   ui_logs    filters and downloads of the logs      ui_webhooks   outgoing webhooks through their pages
 //!   workers    workers elsewhere: killed, stopped, late, refused    nats    events and wake-ups over NATS
-//!   documents  every command of the documents for operators
+//!   agent_program   `shoal-agent` as an ordinary program: its task on a file, its report
+//!   documents  every command of the documents for operators      blocks   their other blocks
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -49,11 +50,13 @@
 mod accounts;
 mod actors;
 mod admission;
+mod agent_program;
 mod api;
 mod audit;
 mod backups;
 mod batches;
 mod bios_apply;
+mod blocks;
 mod bmc;
 mod boot_images;
 mod command_line;

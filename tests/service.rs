@@ -10,6 +10,8 @@ use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::command_line::shoal;
+use crate::json_samples;
 use crate::kit::{Client, DataDir, POLL_INTERVAL, TIME_LIMIT, binary};
 
 /// The next message that begins so; other messages before it are skipped.
@@ -98,8 +100,13 @@ async fn an_administrator_changes_the_log_filter_while_the_controller_runs() {
     );
     let marked = |text: &str| data.logs().contains(text);
     assert!(!marked("\"level\":\"DEBUG\""));
-    let changed = admin.post(place, &json!({ "filter": "trace" })).await.expect(200);
-    assert_eq!(changed, json!({ "filter": "trace", "changed": true, "setting": "warn" }));
+    let ran = shoal(admin, &["log", "level", "trace"]).await;
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(
+        admin.get(place).await.expect(200),
+        json!({ "filter": "trace", "changed": true, "setting": "warn" })
+    );
+    json_samples::log_level(admin).await;
     let deadline = Instant::now() + TIME_LIMIT;
     while !marked("\"level\":\"DEBUG\"") && !marked("\"level\":\"TRACE\"") {
         assert!(Instant::now() < deadline, "no line of the new filter");
@@ -108,7 +115,9 @@ async fn an_administrator_changes_the_log_filter_while_the_controller_runs() {
     }
     admin.post(place, &json!({ "filter": "engine=loud" })).await.refused(400, "validation_error");
     admin.post(place, &json!({ "filter": "" })).await.refused(400, "validation_error");
-    assert_eq!(admin.delete(place).await.expect(200)["filter"], "warn");
+    let reset = shoal(admin, &["log", "level", "--reset"]).await;
+    assert!(reset.status.success() && String::from_utf8_lossy(&reset.stdout).contains("warn"), "{reset:?}");
+    assert_eq!(admin.get(place).await.expect(200)["changed"], false);
     let events = admin.get("/api/v1/events?limit=1000").await.expect(200);
     let said: Vec<&str> = events["events"]
         .as_array()

@@ -1,5 +1,6 @@
-// The longest task of the main thread of a page while it is opened and while 20 events make it read itself again. Printed, never judged.
-// A page whose script has a loop of 60 ms must be reported: a measurement that cannot see a long task proves nothing.
+// The longest task of the main thread of a page while it is opened and while 20 events make it read itself again, and the time from the
+// request that changes a server to the change of its open page. Printed, never judged.
+// A script that has a loop of 60 ms, and one that reads the page 150 ms late, must be reported: a measurement that cannot see them proves nothing.
 // Usage: UI_ONLY=long-tasks.mjs .ci/ui PROGRAM URL COOKIE PROOF SERIAL
 import { check, finish, launch, pause } from './kit.mjs';
 
@@ -9,23 +10,50 @@ async function change(on) {
   const response = await fetch(`${url}/api/v1/servers/${serial}/maintenance`, { method: on ? 'POST' : 'DELETE', headers, body: on ? '{}' : undefined });
   if (!response.ok) throw new Error(`maintenance: ${response.status} ${await response.text()}`);
 }
-async function longest(browser, place, loop) {
+async function open(browser) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
   const [name, value] = cookie.split(/=(.*)/);
   await context.addCookies([{ name, value, domain: '127.0.0.1', path: '/', secure: true }]);
-  const page = await context.newPage();
+  return [context, await context.newPage()];
+}
+// The script of the page with `text` after `from`.
+async function spoil(page, from, text) {
+  await page.route('**/ui/assets/*.js', async route => {
+    const response = await route.fetch(), script = await response.text();
+    check(script.split(from).length === 2, `the script has not one place: ${from}`);
+    await route.fulfill({ response, body: script.replace(from, () => from + text) });
+  });
+}
+// The median of the times from a request that changes the server to the change of its page, in milliseconds.
+async function seen(browser, late) {
+  const [context, page] = await open(browser), times = [];
+  await page.addInitScript(() => {
+    window.changed = [];
+    const look = list => { if (list.some(one => [...one.addedNodes].some(node => node.matches?.('[data-live]')))) window.changed.push(Date.now()); };
+    new MutationObserver(look).observe(document, { childList: true, subtree: true });
+  });
+  if (late) await spoil(page, 'async function refresh() {\n', `  await new Promise(done => setTimeout(done, ${late}));\n`);
+  await page.goto(`${url}/ui/servers/${serial}`);
+  await page.locator('.live[data-state=live]').waitFor();
+  for (let at = 0; at < 14; at += 1) {
+    await pause(1400); // A page is read at most once a second.
+    await page.evaluate(() => { window.changed = []; });
+    const begun = Date.now();
+    await change(at % 2 === 0);
+    await page.waitForFunction(() => window.changed.length > 0, null, { timeout: 5000 });
+    times.push(await page.evaluate(() => window.changed[0]) - begun);
+  }
+  await context.close();
+  return times.sort((one, other) => one - other)[times.length / 2];
+}
+async function longest(browser, place, loop) {
+  const [context, page] = await open(browser);
   await page.addInitScript(() => {
     window.tasks = [];
     new PerformanceObserver(list => window.tasks.push(...list.getEntries().map(one => one.duration))).observe({ type: 'longtask', buffered: true });
   });
   // At each reading of the page, as a slow replacement would be.
-  if (loop) {
-    await page.route('**/ui/assets/*.js', async route => {
-      const response = await route.fetch(), text = await response.text(), from = 'function replace(page) {\n';
-      check(text.split(from).length === 2, 'the loop has no place in the script');
-      await route.fulfill({ response, body: text.replace(from, `${from}  for (const end = performance.now() + ${loop}; performance.now() < end;);\n`) });
-    });
-  }
+  if (loop) await spoil(page, 'function replace(page) {\n', `  for (const end = performance.now() + ${loop}; performance.now() < end;);\n`);
   await page.goto(url + place);
   await page.locator('.live[data-state=live]').waitFor();
   await pause(500);
@@ -49,5 +77,9 @@ await finish(async () => {
     const { live } = await longest(browser, '/ui/servers', 60);
     check(live >= 60, `the measurement cannot fail: a loop of 60 ms in the script is reported as ${words(live)}`);
     console.log(`a loop of 60 ms in the script is reported: ${words(live)}`);
+    const [prompt, late] = [await seen(browser, 0), await seen(browser, 150)];
+    console.log(`a change is seen on the open page of its server after ${prompt} ms, median; aim 100 ms`);
+    check(late >= prompt + 100, `the measurement cannot fail: with a reading that is 150 ms late it is ${late} ms`);
+    console.log(`a script that reads the page 150 ms late is reported: ${late} ms`);
   } finally { await browser.close(); }
 });

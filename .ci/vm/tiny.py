@@ -169,7 +169,8 @@ def medium(program, packages, agent, path):
     """Builds the small medium."""
     subprocess.run([program, "maintenance", "build", packages, "--agent", agent, "--profile", "small", "--append", "no_timer_check", "-o", path],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([program, "iso", "check", "--strict", path], check=True, stdout=subprocess.DEVNULL)
     # `inspect` shows what the medium records: the kernel and each package with its version and licences.
     shown = subprocess.run([program, "maintenance", "inspect", path], check=True, capture_output=True, text=True).stdout
-    if "linux-image" not in shown or "shim-signed" not in shown:
+    if "linux-image" not in shown or "shim-signed" not in shown or "GPL" not in shown:
         fail(f"shoal maintenance inspect does not name the packages of the medium:\n{shown[-2000:]}")

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use crate::clock::{SystemClock, set_clock};
+use crate::clock::{Clock, SystemClock, set_clock};
 use crate::device::{Disk, FileDisk};
 use crate::discovery::RefusedJobs;
 use crate::facts;
@@ -76,20 +76,43 @@ pub fn main() -> ExitCode {
     if given.next().as_deref() == Some(init::WORKER) {
         return init::worker::work(given.next());
     }
-    let arguments = match arguments(std::env::args().skip(1)) {
+    let system = System {
+        sys: Path::new("/sys"),
+        proc: Path::new("/proc"),
+        dev: Path::new("/dev"),
+        clock: &SystemClock::default(),
+    };
+    program(std::env::args().skip(1), &system, io::stderr())
+}
+
+/// The system that the program runs on.
+struct System<'run> {
+    sys: &'run Path,
+    proc: &'run Path,
+    dev: &'run Path,
+    clock: &'run dyn Clock,
+}
+
+/// Runs the program under another system, with its log in `output`. Returns its exit code.
+fn program(
+    given: impl Iterator<Item = String>,
+    system: &System<'_>,
+    mut output: impl Write + Send + 'static,
+) -> ExitCode {
+    let arguments = match arguments(given) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
             let _ = io::stdout().write_all(USAGE.as_bytes());
             return ExitCode::SUCCESS;
         }
         Err(reason) => {
-            let _ = write!(io::stderr(), "{reason}\n\n{USAGE}");
+            let _ = write!(output, "{reason}\n\n{USAGE}");
             return ExitCode::from(WRONG_ARGUMENTS);
         }
     };
-    let (sink, drain) = log::detached(io::stderr());
+    let (sink, drain) = log::detached(output);
     let log = Log::new(vec![sink]);
-    let code = match install(&arguments, &log) {
+    let code = match install(&arguments, system, &log) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(reason) => {
@@ -121,9 +144,8 @@ fn arguments(mut given: impl Iterator<Item = String>) -> Result<Option<Arguments
 }
 
 /// Carries out the task. Returns whether it succeeded and its report was acknowledged.
-fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
-    let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
-    let clock = SystemClock::default();
+fn install(arguments: &Arguments, system: &System<'_>, log: &Log) -> Result<bool, String> {
+    let System { sys, proc, dev, clock } = *system;
     let serials = match &arguments.serial {
         Some(serial) => MachineSerials::new([serial.as_str()]),
         None => MachineSerials::read(sys),
@@ -144,17 +166,16 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
             media => media.to_vec(),
         }
     };
-    let (found, media) =
-        search(&Readers::default(), &devices, &serials, &RefusedJobs::default(), &clock, log)
-            .map_err(|reason| format!("{reason}; no disk was touched"))?;
-    set_clock(&clock, found.job.created_at, None, unit::DISPATCHER, log);
+    let (found, media) = search(&Readers::default(), &devices, &serials, &RefusedJobs::default(), clock, log)
+        .map_err(|reason| format!("{reason}; no disk was touched"))?;
+    set_clock(clock, found.job.created_at, None, unit::DISPATCHER, log);
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
     let linux = LinuxHost::default();
     let machine = Machine {
         http: &http,
         foreign_http: &foreign_http,
-        clock: &clock,
+        clock,
         log,
         disks: &|| {
             load();
@@ -168,7 +189,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         // The system of the operator loads its drivers, and those of --modules are loaded between two looks at the disks.
         drivers: &DriverLoads::default,
         linux: &linux,
-        inventory: &|| inventory::read(sys, Path::new("/proc")),
+        inventory: &|| inventory::read(sys, proc),
         rescue: &NoRescue,
         medium: &open_medium,
         report_limit: arguments.report_limit,
@@ -182,3 +203,6 @@ fn module_index(folder: &Path) -> Result<ModuleIndex, String> {
     let text = fs::read_to_string(&path).map_err(|source| format!("reading {}: {source}", path.display()))?;
     ModuleIndex::parse(&text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -237,6 +237,7 @@ mod tests {
             ("class/dmi/id/product_name", "Box 1\n"),
             ("class/dmi/id/product_serial", "SN1\n"),
             ("class/dmi/id/bios_version", "1.2\n"),
+            ("class/dmi/id/bios_date", "03/14/2025\n"),
             ("firmware/efi/fw_platform_size", "64\n"),
             ("class/tpm/tpm0/tpm_version_major", "2\n"),
             ("class/net/eth0/address", "52:54:00:AA:00:01\n"),
@@ -257,10 +258,18 @@ mod tests {
         }
         sys.disk("vda", "pci0000:00/0000:00:04.0/virtio1", 2000, &[("serial", "V1")]);
         sys.disk("sda", "pci0000:00/0000:00:05.0/ata1", 2000, &[("device/rev", "GS0F")]);
+        sys.disk("nvme0n1", "pci0000:00/0000:00:06.0/nvme0", 2000, &[("device/firmware_rev", "NV01")]);
         let found = read(sys.path(), &sys.path().join("proc"));
         assert_eq!((found.boot_mode, found.cpus, found.memory_bytes), ("uefi", 2, 16_314_620 * 1024));
         assert_eq!((found.product.as_deref(), found.tpm.as_deref()), (Some("Box 1"), Some("2")));
-        assert_eq!(found.serials, ["SN1"]);
+        assert_eq!(
+            (found.serials.as_slice(), found.manufacturer.as_deref()),
+            (&["SN1".to_owned()][..], Some("Maker"))
+        );
+        assert_eq!(found.cpu_model.as_deref(), Some("Chip"));
+        // The names of the report, by which the record of the server has them.
+        let report = serde_json::to_value(&found).unwrap();
+        assert_eq!([&report["firmware_version"], &report["firmware_date"]], ["1.2", "03/14/2025"]);
         let [first, second] = &found.nics[..] else { panic!("{:?}", found.nics) };
         assert_eq!(
             (first.mac.as_str(), first.link, first.speed),
@@ -268,9 +277,10 @@ mod tests {
         );
         assert_eq!((second.name.as_str(), second.link), ("eth1", None));
         assert_eq!((found.gpus.len(), found.gpus[0].device.as_str()), (1, "2330"));
-        let [ata, virtio] = &found.disks[..] else { panic!("{:?}", found.disks) };
+        let [nvme, ata, virtio] = &found.disks[..] else { panic!("{:?}", found.disks) };
         assert_eq!((virtio.bytes, virtio.serial.as_deref()), (2000 << 20, Some("V1")));
-        assert_eq!((ata.firmware.as_deref(), virtio.firmware.as_deref()), (Some("GS0F"), None));
+        let firmware = [nvme, ata, virtio].map(|disk| disk.firmware.as_deref());
+        assert_eq!(firmware, [Some("NV01"), Some("GS0F"), None]);
     }
 
     #[test]

@@ -301,6 +301,85 @@ mod tests {
         assert!(select(&disks[..1], &[], None, None).is_err(), "without any word on it no disk is written");
     }
 
+    /// Each row is a hint, the fact of the disk that it means, and that of every other disk. All else of the disks is equal.
+    #[test]
+    fn each_hint_alone_decides_for_one_of_several_equal_disks() {
+        type Fact = fn(&mut DiskFacts);
+        let equal = |name: &str| DiskFacts { name: name.to_owned(), bytes: 20 << 30, ..DiskFacts::default() };
+        let rows: [(&str, serde_json::Value, Fact, Fact); 18] = [
+            ("serial", " s-1 ".into(), |disk| disk.serial = Some("S-1".into()), |_| ()),
+            (
+                "serial",
+                "S-1".into(),
+                |disk| disk.serial = Some("S-1".into()),
+                |disk| disk.serial = Some("S-12".into()),
+            ),
+            ("wwn", "0x5000C500A1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
+            ("wwn", "naa.5000c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
+            ("wwn", "eui.5000c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
+            ("wwn", "wwn-0x5000c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
+            ("wwn", "5000c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
+            ("model", "mz-qL2".into(), |disk| disk.model = Some("SAMSUNG MZ-QL2".into()), |_| ()),
+            (
+                "model",
+                "QL2".into(),
+                |disk| disk.model = Some("MZ-QL2".into()),
+                |disk| disk.model = Some("MZ-QL3".into()),
+            ),
+            ("vendor", "seag".into(), |disk| disk.vendor = Some("SEAGATE".into()), |_| ()),
+            (
+                "vendor",
+                "A".into(),
+                |disk| disk.vendor = Some("ATA".into()),
+                |disk| disk.vendor = Some("ZED".into()),
+            ),
+            ("min_bytes", (30_u64 << 30).into(), |disk| disk.bytes = 30 << 30, |_| ()),
+            ("max_bytes", (10_u64 << 30).into(), |disk| disk.bytes = 10 << 30, |_| ()),
+            ("rotational", true.into(), |disk| disk.rotational = true, |_| ()),
+            ("rotational", false.into(), |_| (), |disk| disk.rotational = true),
+            (
+                "hctl",
+                "2:1:0:0".into(),
+                |disk| disk.hctl = Some("2:1:0:0".into()),
+                |disk| disk.hctl = Some("2:0:0:0".into()),
+            ),
+            (
+                "by_path",
+                "/dev/disk/by-path/pci-1-ata-2".into(),
+                |disk| disk.by_path = vec!["pci-1-ata-2".into()],
+                |_| (),
+            ),
+            (
+                "by_path",
+                "pci-1-ata-2".into(),
+                |disk| disk.by_path = vec!["pci-1-ata-2.0".into(), "pci-1-ata-2".into()],
+                |disk| disk.by_path = vec!["pci-1-ata-20".into()],
+            ),
+        ];
+        for (name, value, of_chosen, of_others) in &rows {
+            let hint = hints(serde_json::json!({ *name: value }));
+            for place in 0..3 {
+                let mut disks = ["sda", "sdb", "sdc"].map(equal);
+                assert!(
+                    select(&disks, &[], None, Some(&hint)).is_err(),
+                    "{name} chooses none of equal disks"
+                );
+                disks.iter_mut().for_each(of_others);
+                disks[place] = equal(&disks[place].name);
+                of_chosen(&mut disks[place]);
+                let chosen = select(&disks, &[], None, Some(&hint)).map(|disk| &disk.name);
+                assert_eq!(chosen, Ok(&disks[place].name), "{name}: {value}");
+            }
+        }
+        // No hint of the schema is left out: this is a value with all of them.
+        let all: serde_json::Map<_, _> =
+            rows.into_iter().map(|(name, value, ..)| (name.to_owned(), value)).collect();
+        let DiskHints { serial, wwn, model, vendor, min_bytes, max_bytes, rotational, hctl, by_path } =
+            hints(all.into());
+        assert!(serial.and(wwn).and(model).and(vendor).and(hctl).and(by_path).is_some());
+        assert!(min_bytes.and(max_bytes).is_some() && rotational.is_some());
+    }
+
     #[test]
     fn the_number_of_a_scsi_host_selects_no_disk_because_it_changes_between_boots() {
         let mut disks = [disk("sda", 10), disk("sdb", 20)];

@@ -111,7 +111,7 @@ mod tests {
         super::stable(&Shown { disks: read, drivers: &no_drivers }, clock, &Log::new(Vec::new()))
     }
 
-    /// The disks of a machine of which each appears after some seconds.
+    /// The number of disks that are found when each appears after some seconds, and the seconds that the search took.
     fn after(disks: &[(&str, u64)]) -> (usize, u64) {
         let clock = VirtualClock::default();
         let read = || {
@@ -122,7 +122,7 @@ mod tests {
         (found.len(), clock.elapsed().as_secs())
     }
 
-    /// As [`after`], with drivers whose loads begin and end at these seconds.
+    /// The disks of a machine of which each appears after some seconds, with drivers whose loads begin and end at these seconds.
     fn with_drivers(disks: &[(&str, u64)], loads: &[(u64, u64)]) -> (usize, u64) {
         let clock = VirtualClock::default();
         let seconds = || clock.elapsed().as_secs();

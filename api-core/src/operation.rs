@@ -16,7 +16,7 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     /// No credentials.
-    Anyone,
+    Public,
     /// Every caller with a role.
     Any,
     /// A viewer, an operator or an administrator.
@@ -77,7 +77,7 @@ fn operation(
         id,
         tag,
         summary,
-        access: Access::Anyone,
+        access: Access::Public,
         without_session: false,
         parameters: Vec::new(),
         body: None,
@@ -111,7 +111,7 @@ impl ApiOperation {
         use ErrorCode::{Csrf, Forbidden, Internal, RateLimited, Unauthorized, Unavailable, ValidationError};
         self.access = access;
         self.errors = match access {
-            Access::Anyone => Vec::new(),
+            Access::Public => Vec::new(),
             Access::Any | Access::Reader | Access::Operator | Access::Admin => {
                 let mut errors = vec![Unauthorized, Forbidden, RateLimited, Internal, Unavailable];
                 if self.method != "get" {
@@ -121,7 +121,7 @@ impl ApiOperation {
             }
             Access::ReportSecret => vec![Unauthorized, RateLimited, Internal, Unavailable],
         };
-        let has_role = !matches!(access, Access::Anyone | Access::ReportSecret);
+        let has_role = !matches!(access, Access::Public | Access::ReportSecret);
         if has_role && self.path.starts_with("/api/") {
             // An unknown query parameter.
             self.errors.push(ValidationError);
@@ -131,7 +131,7 @@ impl ApiOperation {
 
     /// The operation needs no credentials.
     pub fn for_everyone(self) -> Self {
-        self.access(Access::Anyone)
+        self.access(Access::Public)
     }
 
     /// The operation needs an operator although it changes nothing in the database.
@@ -385,7 +385,7 @@ impl ApiOperation {
     /// The security requirements. The list of a scheme names the roles that may use the operation.
     fn security(&self) -> Value {
         let roles: &[&str] = match self.access {
-            Access::Anyone => return json!([]),
+            Access::Public => return json!([]),
             Access::ReportSecret => return json!([{ "reportSecret": [] }]),
             Access::Any => &["admin", "operator", "viewer", "report-only", "registry-only"],
             Access::Reader => &["admin", "operator", "viewer"],
@@ -401,7 +401,7 @@ impl ApiOperation {
     /// Whether a token with labels may use the operation, for the servers that it may see.
     fn takes_labels(&self) -> bool {
         let method = self.method.to_uppercase().parse().unwrap_or(Method::OPTIONS);
-        let has_role = !matches!(self.access, Access::Anyone | Access::ReportSecret);
+        let has_role = !matches!(self.access, Access::Public | Access::ReportSecret);
         has_role && labels_of(&method, self.path) != Labels::Refused
     }
 

@@ -147,7 +147,7 @@ fn backup_check(api: &Api) -> Option<ReadinessCheck> {
     let failing = failing.map(|failure| {
         format!("the last {} attempts to make a backup failed; see `shoal backup status`", failure.attempts)
     });
-    // The target is not named here: everyone may read this.
+    // The target is not named here: this can be read without credentials.
     let message = failing
         .or_else(|| status.old.then(|| "the last backup is old; see `shoal backup status`".to_owned()));
     Some(ReadinessCheck { message, age_seconds: status.age_seconds, ..ReadinessCheck::passed() })

@@ -55,15 +55,15 @@ struct MediaView {
 #[schemars(rename = "MediaState")]
 #[serde(rename_all = "lowercase")]
 enum MediaState {
-    /// It is served, and no range of it was read.
+    /// The image is served, and no range of it was read.
     Unread,
-    /// A range of it was read within the last 30 seconds.
+    /// A range of the image was read within the last 30 seconds.
     Reading,
-    /// It is served, and the last read is older.
+    /// The image is served, and its last read was more than 30 seconds ago.
     Idle,
-    /// It is not served, because its job is of restored data whose server is not released.
+    /// The image is not served, because its job is of restored data whose server is not released.
     Withheld,
-    /// Its URL has ended.
+    /// The URL of the image has ended.
     Ended,
 }
 
@@ -190,7 +190,7 @@ mod tests {
                 ended_at,
                 reads: GrantReads { last_read_at, ..GrantReads::default() },
             },
-            workflow: "provision".to_owned(),
+            workflow: model::PROVISION.to_owned(),
             deadline_at: at(900),
             held: false,
             restored,

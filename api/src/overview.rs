@@ -1,8 +1,9 @@
 //! `GET /api/v1/overview`: the whole installation in numbers.
 //!
 //! The numbers are computed once for all readers of the same event: a copy is used for a second, and no longer than until the
-//! next event. A reader that comes because of an event therefore sees what the event says. Between two computations there is a tenth of a
-//! second, however many readers and events there are.
+//! next event. A reader that comes because of an event therefore sees what the event says. Between two computations there is three times
+//! the time of the first, however many readers and events there are: a quarter of a core at most, until one takes longer than
+//! [`LONGEST_PAUSE`] allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,8 @@ use store::{OpenGroup, Overview, RackGroup};
 
 /// How long the numbers are used for other requests while no event is new: times pass also without events.
 const KEPT: Duration = Duration::from_secs(1);
-/// The least time from the end of a computation to the next one: with many jobs one takes tenths of a second.
-const BETWEEN: Duration = Duration::from_millis(100);
+/// The longest time from the end of a computation to the next one: a person who waits for a page sees no more of it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The numbers of the last request. A second request waits for the first instead of counting again.
 #[derive(Clone, Default)]
@@ -46,7 +47,8 @@ struct Copied {
 impl Copied {
     /// The time before the next computation begins.
     fn pause(&self, now: Duration) -> Duration {
-        BETWEEN.saturating_sub(now.saturating_sub(self.ended))
+        let took = self.ended.saturating_sub(self.taken);
+        took.saturating_mul(3).min(LONGEST_PAUSE).saturating_sub(now.saturating_sub(self.ended))
     }
 }
 
@@ -179,12 +181,12 @@ struct BlockedJobs {
 struct StoppedBatchView {
     #[schemars(with = "types::BatchId")]
     batch_id: BatchId,
-    /// Since when.
+    /// When the batch stopped.
     #[schemars(with = "types::Timestamp")]
     since: Time,
     /// The failures that were counted.
     failures: u32,
-    /// Its jobs that have not begun.
+    /// The jobs of the batch that have not begun.
     queued: u64,
 }
 
@@ -193,7 +195,7 @@ struct StoppedBatchView {
 #[schemars(rename = "ServersToCleanUp")]
 struct CleanupView {
     servers: u64,
-    /// Some of them, at most five.
+    /// The serial numbers of some of the servers, at most five.
     #[schemars(with = "Vec<types::SerialNumber>")]
     named: Vec<Serial>,
     /// When the oldest of their jobs ended; null if these jobs are removed.
@@ -206,9 +208,9 @@ struct CleanupView {
 struct JobsAtStep {
     #[schemars(with = "String")]
     step: StepName,
-    /// Those that wait.
+    /// The jobs that wait.
     waiting: u64,
-    /// Those at work.
+    /// The jobs that a worker works on.
     working: u64,
 }
 
@@ -458,5 +460,11 @@ mod tests {
         let copy = Copied { taken: ms(1000), ended: ms(1400), last_seq: 1, body: Bytes::new() };
         assert_eq!(copy.pause(ms(1410)), ms(90));
         assert_eq!(copy.pause(ms(1500)), Duration::ZERO);
+        let quick = Copied { ended: ms(1010), ..copy };
+        assert_eq!(
+            quick.pause(ms(1015)),
+            ms(25),
+            "three times of ten milliseconds, five of which have passed"
+        );
     }
 }

@@ -18,9 +18,9 @@ use store::ReleasedServer;
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum JobsDecision {
-    /// They continue where the data says they were.
+    /// The jobs continue where the data says they were.
     Continue,
-    /// They end at once, and nothing is sent to the BMC.
+    /// The jobs end at once, and nothing is sent to the BMC.
     End,
 }
 

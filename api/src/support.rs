@@ -53,7 +53,7 @@ pub(super) struct SupportBundle {
 struct SupportFile {
     /// The name of the file.
     name: &'static str,
-    /// Its text.
+    /// The text of the file.
     text: String,
     /// Whether the beginning of a longer text is missing.
     cut: bool,

@@ -117,7 +117,8 @@ impl Consent {
     /// The servers of a filter; `None` after a preview. A dry run needs no consent: it shows what it finds by itself.
     ///
     /// # Errors
-    /// As [`serials`]; with `--yes` or `--dry-run` also if the filter selects no server, or another number than was expected.
+    /// When the servers cannot be listed; with `--yes` or `--dry-run` also when the filter selects no server, or another number than
+    /// was expected.
     pub(super) async fn servers(
         &self,
         verb: &str,
@@ -297,10 +298,10 @@ fn selects_no(what: &str) -> CliError {
     CliError::failed(format!("the filter selects no {what}; nothing was changed"))
 }
 
-/// [`serials`], for a command that does something with each of them.
+/// The serial numbers of the servers of a filter, for a command that does something with each server.
 ///
 /// # Errors
-/// As [`serials`]; also if there are none.
+/// When the servers cannot be listed, or the filter selects none.
 pub(super) async fn some_serials(filter: &str, client: &Client) -> Result<Vec<String>, CliError> {
     let serials = serials(filter, client).await?;
     if serials.is_empty() { Err(selects_no("server")) } else { Ok(serials) }

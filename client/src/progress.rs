@@ -297,6 +297,20 @@ impl ProcessProgress {
         self.progress.end(err);
     }
 
+    /// Waits for work of this process and shows its progress.
+    pub async fn of<T>(mut self, err: &mut dyn Write, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        let done = loop {
+            tokio::select! {
+                biased;
+                done = &mut work => break done,
+                () = tokio::time::sleep(REWRITE) => self.report(err),
+            }
+        };
+        self.end(err);
+        done
+    }
+
     /// Runs work on a thread and shows its progress.
     pub fn during<T: Send>(mut self, err: &mut dyn Write, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {

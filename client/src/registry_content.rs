@@ -302,7 +302,7 @@ mod tests {
         assert_eq!((tag.tags, tag.others), (vec!["13".to_owned()], vec!["latest".to_owned()]));
         let manifest = of("sha256:aa").unwrap();
         assert_eq!(manifest.tags, ["13", "latest"]);
-        // Its content stays, and so do those who hold it.
+        // Its content stays, and its holders too.
         assert_eq!(of("used").unwrap().held_by, ["job J"]);
         assert!(of("sha256:ee").unwrap().tags.is_empty(), "a manifest without a tag");
     }

@@ -70,7 +70,7 @@ impl RepeatKey {
     /// Sends a request, and once again if its response is lost.
     ///
     /// # Errors
-    /// As a request; [`CliError::Lost`] if the second request leaves open whether the first was processed: there is no response, no
+    /// When the request fails; [`CliError::Lost`] when the second request leaves open whether the first was processed: there is no response, no
     /// connection, or the controller is busy or stopping.
     pub(super) async fn post(
         &self,

@@ -13,9 +13,9 @@ use super::output::{Output, join, plain, text};
 /// What happens to the unfinished jobs of a released server.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Jobs {
-    /// They continue where the data says they were
+    /// The jobs continue where the data says they were
     Continue,
-    /// They end at once, and nothing is sent to the BMC
+    /// The jobs end at once, and nothing is sent to the BMC
     End,
 }
 

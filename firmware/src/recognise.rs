@@ -77,9 +77,9 @@ impl From<&SoftwareItem> for ShownFirmware {
 /// The versions that the manager and the system show themselves.
 #[derive(Clone, Debug, Default)]
 pub struct OwnVersions {
-    /// Of the BMC.
+    /// The version of the BMC.
     pub bmc: Option<FirmwareVersion>,
-    /// Of the BIOS.
+    /// The version of the BIOS.
     pub bios: Option<FirmwareVersion>,
 }
 
@@ -259,11 +259,11 @@ fn component(item: &ShownFirmware) -> Option<Component> {
 /// How much the version of a member looks like the one that the manager or the system shows itself.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Likeness {
-    /// They are the same version.
+    /// The two are the same version.
     Same,
     /// One text is a part of the other.
     Part,
-    /// They differ, or one is missing.
+    /// The two differ, or one is missing.
     None,
 }
 

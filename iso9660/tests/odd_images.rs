@@ -92,7 +92,8 @@ fn every_version_of_a_file_is_extracted() {
         let to = folder.path().join("out");
         let done = open(&bytes, namespace).extract("", &to, &ExtractOptions::default(), |_| {}).unwrap();
         assert_eq!((done.files, done.skipped), (3, 0), "{namespace}");
-        for (name, content) in [(stem.to_owned(), "newer"), (format!("{stem};1"), "older")] {
+        let (older, next) = (format!("{stem};1"), "b.txt".to_owned());
+        for (name, content) in [(stem.to_owned(), "newer"), (older, "older"), (next, "other")] {
             assert_eq!(std::fs::read_to_string(to.join(&name)).unwrap(), content, "{namespace}: {name}");
         }
     }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It shows on a virtual machine, or on a server that is to be tried, that an installation works from power to prompt. It has no
-//! users and no network: any name at the prompt opens a shell, for whom the console is.
+//! users and no network: any name at the prompt opens a shell on the console.
 //!
 //! Invariants: the same packages give the same bytes; nothing is taken that is not in a package, except the two scripts. It starts
 //! by UEFI only: GRUB's installer for BIOS is in none of the packages of the medium.

@@ -84,7 +84,7 @@ impl AddressPolicy {
     /// Checks the address in a URL, if it contains one. A name is checked when it is resolved.
     ///
     /// # Errors
-    /// Those of [`AddressPolicy::check`].
+    /// When [`AddressPolicy::check`] refuses the address.
     pub fn check_url(&self, url: &Url) -> Result<(), AddressRefused> {
         match url.host() {
             Some(Host::Ipv4(address)) => self.check(address.into()),

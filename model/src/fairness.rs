@@ -158,7 +158,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// A batch waits for its next turn at most one minute for each point of priority that another batch is ahead, and
+        /// A batch waits for its next service at most one minute for each point of priority that another batch is ahead, and
         /// one service of each other batch.
         #[test]
         fn no_batch_starves(heads in batches(), services in 50_u64..900) {

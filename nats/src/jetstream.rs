@@ -54,7 +54,7 @@ pub(crate) struct StreamState {
     pub(crate) last_sequence: u64,
 }
 
-/// That a message is stored.
+/// The confirmation of the server that a message is stored.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Acknowledgement {
     #[serde(rename = "seq")]

@@ -340,7 +340,7 @@ impl Driver {
             end = receive(&mut reader, &pongs, &waiting, &delivered, &unanswered) => end,
             end = send(&mut writer, &mut frames, &limits, &unanswered) => end,
         };
-        // Those who wait are notified by the end of their channels.
+        // Waiting requests are notified by the end of their channels.
         waiting.lock().clear();
         end
     }

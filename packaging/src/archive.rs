@@ -19,7 +19,7 @@ pub(crate) struct Owner {
     pub(crate) name: &'static str,
 }
 
-/// Root, whom everything of a package belongs to.
+/// Root, the owner of every file of a package.
 pub(crate) const ROOT: Owner = Owner { id: 0, name: "root" };
 
 /// A file or directory of an archive.

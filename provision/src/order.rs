@@ -276,8 +276,12 @@ impl Services {
             capacity: 1,
             on_conflict: OnConflict::Refuse,
         }];
-        locks.extend(order.batch.and_then(|(batch, places)| {
-            Some(LockRequest { resource: batch.resource(), capacity: places?, on_conflict: OnConflict::Wait })
+        locks.extend(order.batch.and_then(|(batch, capacity)| {
+            Some(LockRequest {
+                resource: batch.resource(),
+                capacity: capacity?,
+                on_conflict: OnConflict::Wait,
+            })
         }));
         let wait_for =
             |resource: String, capacity| LockRequest { resource, capacity, on_conflict: OnConflict::Wait };

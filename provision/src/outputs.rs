@@ -1,10 +1,14 @@
 //! The types of step outputs. They are stored as JSON with the step record and hold no secret.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use redfish::{BootWay, Discovery};
 use serde::{Deserialize, Serialize};
 
+use super::names;
 use bmc::slots::{Inserted, LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
-use model::{NewEvent, ReadMark, Time};
+use model::{NewEvent, ReadMark, Snapshot, Time};
 
 /// The output of `validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,6 +84,22 @@ pub(super) struct Discovered {
     /// Hashes of the tokens of the grants of later slot plans.
     #[serde(default)]
     pub(super) grants: Vec<String>,
+    /// The time limits that the settings gave at discovery to the steps that run again for another slot plan, in milliseconds by step.
+    /// `None` in outputs that older programs stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slot_plan_limits_ms: Option<BTreeMap<String, u64>>,
+}
+
+/// Returns the time limits that discovery stored for the steps that run again for another slot plan; `None` if it stored none.
+pub(super) fn slot_plan_limits(snapshot: &Snapshot) -> Option<BTreeMap<String, Duration>> {
+    /// The part of [`Discovered`] that is read: the whole output is large, and the limits are read at every decision.
+    #[derive(Deserialize)]
+    struct Limits {
+        slot_plan_limits_ms: Option<BTreeMap<String, u64>>,
+    }
+    let discovered = snapshot.steps.iter().rfind(|record| record.name == *names::DISCOVER)?;
+    let limits = Limits::deserialize(&discovered.output).ok()?.slot_plan_limits_ms?;
+    Some(limits.into_iter().map(|(step, limit)| (step, Duration::from_millis(limit))).collect())
 }
 
 fn first() -> u32 {

@@ -8,6 +8,8 @@ use async_trait::async_trait;
 
 use super::medium_image::MediumImage;
 use super::names;
+use super::outputs::slot_plan_limits;
+use super::slot_refusals::REPEATED_STEPS;
 use bmc::{BmcServices, Unavailable};
 use media::{Library, MediaGrants, SeedOfRun};
 use model::{RunId, Snapshot, StepName};
@@ -108,10 +110,22 @@ impl Services {
         SeedOfRun { token_seed: self.seeds.seed(&run.to_string()) }
     }
 
-    /// Returns the time limit of a step that the order of the job or the settings give.
+    /// Returns the time limit of a step that the order of the job or the settings give. The steps that run again for another slot plan
+    /// have the limits of the time of discovery: a setting that is changed at a restart does not move the end of the time they share.
     pub(super) fn time_limit(&self, step: &StepName, snapshot: &Snapshot) -> Option<Duration> {
         let ordered = snapshot.input["timeouts"][step.as_str()].as_u64().map(Duration::from_secs);
-        ordered.or_else(|| self.settings.limits.steps.get(step.as_str()).copied())
+        let stored = REPEATED_STEPS.contains(&step).then(|| slot_plan_limits(snapshot)).flatten();
+        let limits = stored.as_ref().unwrap_or(&self.settings.limits.steps);
+        ordered.or_else(|| limits.get(step.as_str()).copied())
+    }
+
+    /// Returns the time limits of the settings for the steps that run again for another slot plan, in milliseconds by step.
+    pub(super) fn slot_plan_limits_ms(&self) -> BTreeMap<String, u64> {
+        let limit = |step: &&StepName| {
+            let limit = self.settings.limits.steps.get(step.as_str())?;
+            Some((step.as_str().to_owned(), u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)))
+        };
+        REPEATED_STEPS.iter().filter_map(limit).collect()
     }
 
     /// Returns how long a step waits for the installation, unless a time limit is given; `None` for other steps.

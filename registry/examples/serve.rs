@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// As the controller has them.
+/// The options of tokens that the controller uses.
 fn token_options() -> TokenOptions {
     TokenOptions { realm: Realm::AsReached { plain: None }, ..TokenOptions::default() }
 }

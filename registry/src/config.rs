@@ -163,4 +163,25 @@ mod tests {
             assert_eq!(reserve.to_string().parse(), Ok(reserve));
         }
     }
+
+    /// With a default of all places per user, one user fills the registry.
+    #[test]
+    fn by_default_one_user_takes_at_most_half_of_the_places_and_one_repository_not_all() {
+        let Config {
+            max_concurrent_uploads: uploads,
+            max_concurrent_uploads_per_user: uploads_of_user,
+            max_concurrent_uploads_per_repository: uploads_to_repository,
+            max_upload_sessions: sessions,
+            max_upload_sessions_per_user: sessions_of_user,
+            max_upload_sessions_per_repository: sessions_to_repository,
+            ..
+        } = Config::new("unused");
+        for (all, of_user, to_repository) in [
+            (uploads, uploads_of_user, uploads_to_repository),
+            (sessions, sessions_of_user, sessions_to_repository),
+        ] {
+            assert!((1..=all / 2).contains(&of_user), "{of_user} of {all} per user");
+            assert!((1..all).contains(&to_repository), "{to_repository} of {all} per repository");
+        }
+    }
 }

@@ -9,7 +9,7 @@ impl Registry {
     /// Stores a small blob in a repository, unless the repository has it, and creates the repository. Durable when this returns.
     ///
     /// # Errors
-    /// Those of a push: [`Error::ReadOnly`], [`Error::QuotaExceeded`], [`Error::NoSpace`], [`Error::Io`].
+    /// The errors of a push: [`Error::ReadOnly`], [`Error::QuotaExceeded`], [`Error::NoSpace`], [`Error::Io`].
     pub async fn put_blob(&self, repository: &RepositoryName, content: Bytes) -> Result<Digest, Error> {
         let repository = repository.clone();
         self.run(move |store| store.put_blob(&repository, &content)).await

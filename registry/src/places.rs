@@ -1,4 +1,4 @@
-//! Places for request bodies: how many are received at one time, and by whom.
+//! Places for request bodies: how many a client, a repository and the whole registry may send at one time.
 //!
 //! ```text
 //!  body ─> a place of its client ─> a place of its repository ─> a place of the registry ─> received

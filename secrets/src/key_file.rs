@@ -78,7 +78,7 @@ impl KeyRing {
     /// Reads the ring of this installation; `None` when there is no file.
     ///
     /// # Errors
-    /// Those of [`KeyRing::load_or_create`].
+    /// When the file cannot be read, other users can read it, or its content is no key.
     pub fn load(path: &Path) -> Result<Option<Self>, MasterKeyError> {
         let unreadable = |source| MasterKeyError::Unreadable { path: path.to_owned(), source };
         // Checked before the open, because opening a pipe would wait for a writer.

@@ -75,7 +75,7 @@ fn jwt_has_its_key(raw: &RawSettings) -> Option<Problem> {
         .flatten()
 }
 
-/// The keys of an issuer let no one in while the mode is another: a mistake that is found at the start, not at the first login.
+/// The keys of an issuer have no effect while the mode is another. The mistake is found at the start, not at the first login.
 fn jwt_has_its_mode(raw: &RawSettings) -> Option<Problem> {
     let message =
         |name: &str| format!("{name} has no effect with AUTH_MODE=basic; set AUTH_MODE=jwt or omit {name}");

@@ -14,6 +14,7 @@ use client::error::CliError;
 use client::exit::Exit;
 use client::live::{Source, WatchArgs};
 use client::output::{Column, Output, Since, plain, text};
+use client::progress::{Direction, ProcessProgress};
 use model::audit::KnownHead;
 use model::error_chain;
 use store::AuditFile;
@@ -186,9 +187,13 @@ impl VerifyAudit {
         let length = DATABASE.len() as u64;
         let read = open(&path)?.take(length).read_to_end(&mut begin);
         read.map_err(|source| CliError::Input { path: path.clone(), source })?;
+        let progress = ProcessProgress::new(format!("verifying {}", path.display()), Direction::Read, None);
         let verified = match begin == DATABASE {
-            true => verify_database(&path, known),
-            false => verify_export(BufReader::new(open(&path)?), known),
+            true => progress.during(&mut *output.err, || verify_database(&path, known)),
+            false => {
+                let file = BufReader::new(open(&path)?);
+                progress.during(&mut *output.err, || verify_export(file, known))
+            }
         };
         let summary = verified.map_err(|error| failed(&path, &error))?;
         let (entries, head) = (summary.entries, summary.head.to_string());
@@ -225,7 +230,10 @@ fn export(database: &Path, to: Option<&Path>, output: &mut Output<'_>) -> Result
             let create = File::options().write(true).create_new(true).mode(0o600).open(path);
             let file = create.map_err(|error| unwritten(path, &error))?;
             let mut out = BufWriter::new(file);
-            let head = write_export(&log, &mut out);
+            let progress =
+                ProcessProgress::new(format!("writing {}", path.display()), Direction::Write, None);
+            let written = &mut out;
+            let head = progress.during(&mut *output.err, move || write_export(&log, written));
             let synced = out.flush().and_then(|()| out.get_ref().sync_all());
             synced.map_err(|error| unwritten(path, &error))?;
             head

@@ -264,7 +264,8 @@ async fn run_offline(
             let grace = grace.map_or(configured, |seconds| Duration::from_secs(seconds.into()));
             let untagged = untagged || settings.registry_gc_untagged;
             let options = GcOptions { grace, untagged, dry_run, ..GcOptions::at(SystemTime::now()) };
-            let report = registry.collect(options).await.map_err(|error| failed(&error))?;
+            let collected = reading("collecting garbage", registry.collect(options), output).await;
+            let report = collected.map_err(|error| failed(&error))?;
             let corrupted: Vec<String> = report.corrupted.iter().map(ToString::to_string).collect();
             if output.json {
                 return output.document(&json!({
@@ -285,7 +286,8 @@ async fn run_offline(
         }
         RegistryCommand::Scrub { rate, online: _ } => {
             let rate = NonZeroU64::new(rate.saturating_mul(1 << 20)).unwrap_or(NonZeroU64::MIN);
-            let scrubbed = registry.scrub(rate).await.map_err(|error| failed(&error))?;
+            let scrubbed = reading("hashing all content", registry.scrub(rate), output).await;
+            let scrubbed = scrubbed.map_err(|error| failed(&error))?;
             let corrupted: Vec<String> = scrubbed.corrupted.iter().map(ToString::to_string).collect();
             let unreadable: Vec<String> = scrubbed.unreadable.iter().map(ToString::to_string).collect();
             if output.json {
@@ -330,7 +332,8 @@ async fn run_offline(
             output.table(&["REPOSITORY", "DIGEST", "OWNER"], &rows)
         }
         RegistryCommand::Rebuild => {
-            let rebuilt = registry.rebuild().await.map_err(|error| failed(&error))?;
+            let rebuilt = reading("rebuilding the indexes", registry.rebuild(), output).await;
+            let rebuilt = rebuilt.map_err(|error| failed(&error))?;
             if output.json {
                 return output.document(&json!({
                     "repositories": rebuilt.repositories, "manifests": rebuilt.manifests, "corrupted": rebuilt.corrupted,
@@ -350,6 +353,11 @@ async fn run_offline(
     }
 }
 
+/// Waits for work that reads the registry, and shows what it has read when it takes long.
+async fn reading<T>(what: &str, work: impl Future<Output = T>, output: &mut Output<'_>) -> T {
+    ProcessProgress::new(what, Direction::Read, None).of(&mut *output.err, work).await
+}
+
 async fn retain(
     registry: &Registry,
     settings: &Settings,
@@ -360,7 +368,8 @@ async fn retain(
         return Err(CliError::Usage("there are no retention rules: set REGISTRY_RETENTION".to_owned()));
     }
     let rules = settings.registry_retention.clone();
-    let expired = registry.retain(rules, SystemTime::now(), dry_run).await.map_err(|error| failed(&error))?;
+    let expired = registry.retain(rules, SystemTime::now(), dry_run);
+    let expired = reading("reading the tags", expired, output).await.map_err(|error| failed(&error))?;
     let tags: Vec<String> =
         expired.iter().map(|expired| format!("{}:{}", expired.repository, expired.tag)).collect();
     if output.json {
@@ -411,7 +420,8 @@ async fn export(
     // An image may contain secrets.
     let mut new = std::fs::OpenOptions::new();
     let file = new.write(true).create_new(true).mode(0o600).open(&path).map_err(|error| refused(&error))?;
-    let file = match registry.export(&repository, only, file).await {
+    let progress = ProcessProgress::new(format!("writing {}", path.display()), Direction::Write, None);
+    let file = match progress.of(&mut *output.err, registry.export(&repository, only, file)).await {
         Ok(file) => file,
         Err(error) => {
             // An incomplete archive is removed.
@@ -441,7 +451,7 @@ async fn import(
         )));
     }
     let size = std::fs::metadata(source).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
-    let mut progress = ProcessProgress::new(format!("reading {}", source.display()), Direction::Read, size);
+    let progress = ProcessProgress::new(format!("reading {}", source.display()), Direction::Read, size);
     let work = async {
         Ok::<_, CliError>(match repository {
             Some(repository) => {
@@ -452,16 +462,7 @@ async fn import(
             None => registry.import_registry(source).await.map_err(|error| failed(&error))?,
         })
     };
-    let mut work = std::pin::pin!(work);
-    let imported = loop {
-        tokio::select! {
-            biased;
-            imported = &mut work => break imported,
-            () = tokio::time::sleep(ProcessProgress::PAUSE) => progress.report(&mut *output.err),
-        }
-    };
-    progress.end(&mut *output.err);
-    let imported = imported?;
+    let imported = progress.of(&mut *output.err, work).await?;
     let skipped: Vec<String> = imported
         .iter()
         .flat_map(|(repository, imported)| {

@@ -33,8 +33,8 @@ pub(super) fn stop_of(
     )
 }
 
-/// The closed gate of a batch. A run tree that has not started gets no place behind it: it could not start and would keep the
-/// place from those that the gate waits for. The gate `canary` lets canaries pass.
+/// The closed gate of a batch. A run tree that has not started gets no permit behind it: it could not start and would keep the
+/// permit from the canaries that the gate waits for. The gate `canary` lets canaries pass.
 pub(super) fn name_of(connection: &Connection, batch: &str) -> Result<Option<String>, StoreError> {
     if batch.is_empty() {
         return Ok(None);

@@ -57,7 +57,7 @@ impl Store {
     /// Opens (or creates) the database without sealing anything in it, for tests. Blocks on the disk.
     ///
     /// # Errors
-    /// Those of [`Store::open_sealed`].
+    /// When [`Store::open_sealed`] cannot open the database.
     pub fn open(path: &Path, now: Time) -> Result<Self, StoreError> {
         Self::open_with(path, None, now)
     }

@@ -8,9 +8,9 @@
 //!                            +----- a tree never holds a part of its locks -- held = 1, run due now
 //! ```
 //!
-//! A run behind the closed gate of its batch requests places that others want without getting them, and no hand-over gives it one:
-//! it could not start, and the canary that the gate waits for may need the place. An open gate makes the run due, and its claim
-//! takes them if they are free.
+//! A run behind the closed gate of its batch queues for resources that other run trees may want and takes none, and no hand-over
+//! gives it one: it could not start, and the canary that the gate waits for may need the capacity. An open gate makes the run due,
+//! and its claim takes the resources if they are free.
 //!
 //! A permit (`permit/…`) is acquired and released in the middle of a run. The run receives a signal when it has the permit.
 //!
@@ -76,7 +76,7 @@ fn holders(connection: &Connection, resource: &str, root: RunId) -> Result<(bool
 pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), StoreError> {
     const OPERATION: &str = "request locks";
     let mut missing = Vec::new();
-    // A place that others wait for is not kept idle behind the gate of a batch. Locks that only this run can want may be.
+    // A permit that other run trees wait for is not kept idle behind the gate of a batch. A lock that only this run can want may be.
     let shared = new.locks.iter().any(|lock| lock.on_conflict == OnConflict::Wait);
     let mut free = !(shared && batch_gates::is_closed_for(connection, new.id)?);
     for lock in &new.locks {
@@ -181,13 +181,13 @@ pub(super) fn release(connection: &Connection, root: RunId, now: Time) -> Result
         OPERATION,
         "SELECT resource, batch, since FROM locks WHERE root = ?1 ORDER BY resource",
         &[&root],
-        ReleasedPlace::read,
+        ReleasedLock::read,
     )?;
     execute(connection, OPERATION, "DELETE FROM locks WHERE root = ?1", &[&root])?;
-    released.iter().try_for_each(|place| hand_over(connection, &place.resource, Some(place), now))
+    released.iter().try_for_each(|lock| hand_over(connection, &lock.resource, Some(lock), now))
 }
 
-/// Requests a permit for a run, or keeps its place in the queue. The run receives a durable signal when it has the permit.
+/// Requests a permit for a run, or keeps its queue position. The run receives a durable signal when it has the permit.
 pub(super) fn acquire_permit(
     connection: &Connection,
     run: RunId,
@@ -243,7 +243,7 @@ pub(super) fn release_permit(
         OPERATION,
         &format!("SELECT resource, batch, since FROM locks WHERE {ours_is}"),
         ours,
-        ReleasedPlace::read,
+        ReleasedLock::read,
     )?;
     let Some(released) = released else { return Ok(()) };
     execute(connection, OPERATION, &format!("DELETE FROM locks WHERE {ours_is}"), ours)?;
@@ -270,35 +270,35 @@ pub(super) fn release_permits(connection: &Connection, run: &Run, now: Time) -> 
     permits.iter().try_for_each(|resource| release_permit(connection, run.id, resource, now))
 }
 
-/// A place of a resource that was just released.
-struct ReleasedPlace {
+/// A lock or permit that was just released.
+struct ReleasedLock {
     resource: String,
     batch: String,
     since: Time,
 }
 
-impl ReleasedPlace {
+impl ReleasedLock {
     fn read(columns: &Columns<'_>) -> Result<Self, StoreError> {
         let (resource, batch) = (columns.get("resource")?, columns.get("batch")?);
         Ok(Self { resource, batch, since: columns.time("since")? })
     }
 }
 
-/// Gives the free places of a resource to the queued run trees that can now take all their locks, in the order of
-/// [`queues::next_place`].
+/// Gives the free capacity of a resource to the queued run trees that can now take all their locks, in the order of
+/// [`queues::next_holder`].
 fn hand_over(
     connection: &Connection,
     resource: &str,
-    released: Option<&ReleasedPlace>,
+    released: Option<&ReleasedLock>,
     now: Time,
 ) -> Result<(), StoreError> {
     if !queues::is_wanted(connection, resource)? {
         return queues::forget_served(connection, resource);
     }
-    if let Some(place) = released {
-        queues::remember_served(connection, resource, &place.batch, place.since)?;
+    if let Some(lock) = released {
+        queues::remember_served(connection, resource, &lock.batch, lock.since)?;
     }
-    while let Some(root) = queues::next_place(connection, resource)? {
+    while let Some(root) = queues::next_holder(connection, resource)? {
         grant(connection, &root, now)?;
     }
     Ok(())

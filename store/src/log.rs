@@ -8,6 +8,9 @@
 //!   job { job_id, server_serial, workflow, worker_id, epoch } -> step { step } -> lines of the step, the BMC client, media ...
 //! ```
 //!
+//! Lines that no step writes have no `step`: reads of media and reports come as requests from machines, and the claim and the end of a run
+//! stand between two steps.
+//!
 //! A failure is logged once, at `error`, when the run's outcome becomes `failed`: with class, step, summary and next action.
 
 use std::fmt::Display;

@@ -360,7 +360,7 @@ pub(super) fn cleanup_sql() -> String {
 
 /// Queued runs by what keeps them from their start: the first that applies, as `explain` says it.
 fn blocked(connection: &Connection, pressure: bool) -> Result<Vec<BlockedGroup>, StoreError> {
-    // A tree holds all of its locks or none, so it wants its server too while it waits for a place below a limit. It waits for the
+    // A tree holds all of its locks or none, so it wants its server too while it waits for a permit of a limit. It waits for the
     // server only if another tree has that. The limits are of a batch, a site, a kind of job, or a permit.
     const LOCK: &str = "CASE
          WHEN EXISTS (SELECT 1 FROM locks JOIN locks AS other ON other.resource = locks.resource AND other.held = 1

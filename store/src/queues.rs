@@ -6,16 +6,17 @@
 //!  started runs                      priority, then due time               lane 1
 //!  runs past their deadline          deadline                              lane 2, claimed only to fail
 //!  runs that have not started        the head of each batch --> Fairness   lane 2, Queue::Starts
-//!  run trees that want a resource    the head of each batch --> Fairness   Queue::Places
+//!  run trees that want a resource    the head of each batch --> Fairness   Queue::Locks
 //!
 //!  head of a batch = its entry with the smallest rank, then the smallest id
 //! ```
 //!
-//! Starts and places are ordered by one rule. It needs to know when each batch was last served: the store remembers it for
-//! starts, and `lock_served` together with the held places tells it for a resource. A turn outlives the place, because with
-//! more batches than places a batch would otherwise be served again before the others were served once.
+//! Starts and permits are ordered by one rule; a lock is a permit with capacity 1. The rule needs the time at which each batch was
+//! last served: the store remembers it for starts, and `lock_served` together with the held permits has it for a resource. The
+//! time of service is kept after the permit is released: otherwise, with more batches than capacity, a batch would be served
+//! again before the others were served once.
 //!
-//! A run tree behind the closed gate of its batch is in no queue of places until the gate opens. Behind it, a search reads the
+//! A run tree behind the closed gate of its batch is in no queue of a resource until the gate opens. Behind it, a search reads the
 //! queued entries of the batch, which has a maximum of rows.
 //!
 //! Invariants: the cost of a query does not grow with the length of a queue, except behind a closed gate of a batch; the number of batches that one decision
@@ -64,7 +65,7 @@ pub(super) enum Queue<'a> {
         now: Time,
     },
     /// The run trees that want a resource and could take all their locks and permits now.
-    Places {
+    Locks {
         /// The resource.
         resource: &'a str,
     },
@@ -96,7 +97,7 @@ impl Queue<'_> {
                 let head = start(connection, queue, which, last, now)?;
                 Ok(head.map(|head| (head.batch.clone(), Some(head))))
             }
-            Self::Places { resource } => {
+            Self::Locks { resource } => {
                 let batch = first(
                     connection,
                     OPERATION,
@@ -117,7 +118,7 @@ impl Queue<'_> {
     pub(super) fn head(self, connection: &Connection, batch: &str) -> Result<Option<QueueHead>, StoreError> {
         match self {
             Self::Starts { queue, now } => start(connection, queue, "=", batch, now),
-            Self::Places { resource } => first(
+            Self::Locks { resource } => first(
                 connection,
                 OPERATION,
                 "SELECT mine.root AS entry, mine.batch, mine.rank, mine.priority FROM
@@ -181,9 +182,9 @@ fn queue_head(columns: &Columns<'_>) -> Result<QueueHead, StoreError> {
     })
 }
 
-/// The root of the run tree that gets the next place of a resource; `None` when no queued tree can take one now.
-pub(super) fn next_place(connection: &Connection, resource: &str) -> Result<Option<String>, StoreError> {
-    let mut heads = Queue::Places { resource }.heads(connection)?;
+/// The root of the run tree that gets the next permit of a resource; `None` when no queued tree can take one now.
+pub(super) fn next_holder(connection: &Connection, resource: &str) -> Result<Option<String>, StoreError> {
+    let mut heads = Queue::Locks { resource }.heads(connection)?;
     let mut fairness = Fairness::default();
     if heads.len() > 1 {
         let served = all(
@@ -207,7 +208,7 @@ pub(super) fn is_wanted(connection: &Connection, resource: &str) -> Result<bool,
     Ok(first(connection, OPERATION, SQL, &[&resource], |_| Ok(()))?.is_some())
 }
 
-/// Remembers that a batch had a place of a resource since this time. Called when the place is released.
+/// Remembers that a batch had a permit of a resource since this time. Called when the permit is released.
 pub(super) fn remember_served(
     connection: &Connection,
     resource: &str,
@@ -216,7 +217,7 @@ pub(super) fn remember_served(
 ) -> Result<(), StoreError> {
     execute(
         connection,
-        "remember the turn of a batch",
+        "remember the service of a batch",
         "INSERT INTO lock_served (resource, batch, served_at) VALUES (?1, ?2, ?3)
          ON CONFLICT (resource, batch) DO UPDATE SET served_at = max(served_at, excluded.served_at)",
         params![resource, batch, since.to_string()],
@@ -224,11 +225,11 @@ pub(super) fn remember_served(
     .map(drop)
 }
 
-/// Forgets all turns of a resource that no run tree waits for.
+/// Forgets when each batch was served, for a resource that no run tree waits for.
 pub(super) fn forget_served(connection: &Connection, resource: &str) -> Result<(), StoreError> {
     execute(
         connection,
-        "forget the turns of batches",
+        "forget the service of batches",
         "DELETE FROM lock_served WHERE resource = ?1",
         &[&resource],
     )

@@ -180,7 +180,7 @@ async fn a_person_of_an_identity_provider_has_the_role_of_a_group_and_is_named_b
     let claims = |name: &str, group: &str| {
         json!({
             "iss": "https://login.example", "aud": ["shoal", "wiki"], "sub": name, "exp": soon(),
-            "groups": ["everyone", group]
+            "groups": ["staff", group]
         })
     };
     let login = |claims: &Value| scene.admin.with_token(&signed(&key, "2026", claims));

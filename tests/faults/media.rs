@@ -216,22 +216,34 @@ async fn media_lost_at_power_on_are_reinserted_while_the_host_tests_itself() {
     }
 }
 
+/// The first power-on fails, and the slots are empty at the second one.
+fn loses_its_media_before_the_power_on(bmc: &mut SimBmcConfig) {
+    let busy = says(503, "Base.1.18.ServiceTemporarilyUnavailable");
+    bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), busy));
+    bmc.faults.push(
+        Fault::once(super::get(super::SYSTEM), FaultEffect::LoseMedia)
+            .only_if(FaultCondition::OverrideSet)
+            .after(1),
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_before_the_power_on_are_reinserted_with_the_override() {
-    // The first power-on fails, and the slots are empty at the second one.
+    let ended = run_job(loses_its_media_before_the_power_on).await;
+    assert!(ended.event_log.contains("redfish.media-reinserted"), "{}", ended.event_log);
+    ended.assert_succeeded().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reinsertion_that_is_busy_for_longer_than_the_attempts_last() {
     let ended = run_job(|bmc| {
-        bmc.faults.push(Fault::once(
-            FaultTrigger::ResetTo(ResetType::On),
-            says(503, "Base.1.18.ServiceTemporarilyUnavailable"),
-        ));
-        bmc.faults.push(
-            Fault::once(super::get(super::SYSTEM), FaultEffect::LoseMedia)
-                .only_if(FaultCondition::OverrideSet)
-                .after(1),
-        );
+        loses_its_media_before_the_power_on(bmc);
+        // The two inserts before are those of the mount steps.
+        let busy = says(503, "Base.1.18.ServiceTemporarilyUnavailable");
+        bmc.faults.push(Fault::once(FaultTrigger::Insert, busy).after(2).times(12));
     })
     .await;
-    assert!(ended.event_log.contains("redfish.media-reinserted"), "{}", ended.event_log);
+    assert_eq!(ended.event_log.matches("redfish.media-reinserted").count(), 2, "{}", ended.event_log);
     ended.assert_succeeded().await;
 }
 

@@ -171,7 +171,7 @@ fn no_file_cites_a_document_that_is_not_in_the_repository() {
         "seed 00",
     ];
     for file in tracked(&["rs", "md", "sql", "toml"]) {
-        if file.ends_with("tests/house/documents.rs") || file.ends_with("docs/style.md") {
+        if file.ends_with("tests/house/documents.rs") {
             continue;
         }
         // The requirements come from documents of the owner, and are rows of docs/seeds.md, which code cites.
@@ -198,6 +198,61 @@ fn every_file_that_a_document_names_exists() {
             }
         }
     }
+}
+
+/// The files and folders that a text names between backticks. A name with a star stands for files of its folder.
+fn named_paths(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let paths = quoted.filter(|name| name.contains('/') && !name.contains([' ', '{', '<', '…', '\n']));
+    paths
+        .map(|name| match name.find('*') {
+            Some(star) => &name[..name[..star].rfind('/').map_or(0, |slash| slash + 1)],
+            None => name,
+        })
+        .collect()
+}
+
+/// The changes in the first column of the table "Where is it changed?".
+fn changes(text: &str) -> Vec<&str> {
+    let table = text.split("| change | file |\n|---|---|\n").nth(1).unwrap_or_default();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| "));
+    rows.filter_map(|row| row.split(" | ").next()).collect()
+}
+
+/// The changes that a reader of the architecture finds first.
+const FIRST_CHANGES: [&str; 12] = [
+    "add a setting",
+    "a quirk of one vendor",
+    "another route",
+    "a transition rule",
+    "why a job waits, in words",
+    "the retry policy of outgoing webhooks",
+    "a rule of `shoal iso check`",
+    "who may report an installation",
+    "dry run",
+    "the schedule of registry collection",
+    "`shoal bmc doctor`",
+    "which job starts first, and which gets a free lock",
+];
+
+#[test]
+fn every_file_and_folder_of_the_architecture_exists() {
+    let document = read(&root().join("docs/architecture.md"));
+    let paths = named_paths(&document);
+    assert!(paths.len() > 150, "only {} files and folders are named", paths.len());
+    for path in paths {
+        let exists = root().join(path).exists() || root().join("docs").join(path).exists();
+        assert!(exists, "docs/architecture.md names {path}");
+    }
+    assert_eq!(named_paths("`a/b.rs`, `c/d*.toml`, `e f/g`, `h` `i/j/`"), ["a/b.rs", "c/", "i/j/"]);
+}
+
+#[test]
+fn the_table_of_changes_begins_with_the_twelve_that_a_reader_looks_for() {
+    let document = read(&root().join("docs/architecture.md"));
+    let changes = changes(&document);
+    assert!(changes.len() > 50, "only {} changes were read", changes.len());
+    assert_eq!(changes[..FIRST_CHANGES.len()], FIRST_CHANGES);
 }
 
 /// The tests that a document names as `file.rs::function`. A name with a star stands for several.

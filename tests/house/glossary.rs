@@ -1,4 +1,7 @@
 //! The names that operators and programs meet are in the documents: steps and tables in the glossary, settings in settings.md.
+//! The types that the glossary names are in the code.
+
+use std::collections::BTreeSet;
 
 use crate::sources::{product_code, read, root, tracked};
 
@@ -67,6 +70,54 @@ fn every_setting_is_in_the_list_of_settings() {
             "docs/settings.md lacks {name}"
         );
     }
+}
+
+/// Whether a word is written as the name of a type.
+fn is_type_name(word: &str) -> bool {
+    word.starts_with(|sign: char| sign.is_ascii_uppercase())
+        && word.chars().all(|sign| sign.is_ascii_alphanumeric())
+        && word.chars().any(|sign| sign.is_ascii_lowercase())
+}
+
+/// The type that a line of code defines for other files, or the name alone on its line that a macro makes a type of.
+fn shared_type(line: &str) -> Option<&str> {
+    let Some(rest) = line.strip_prefix("pub") else { return is_type_name(line).then_some(line) };
+    let rest = rest.strip_prefix('(').and_then(|rest| Some(rest.split_once(')')?.1)).unwrap_or(rest);
+    let name =
+        [" struct ", " enum ", " trait ", " type "].iter().find_map(|kind| rest.strip_prefix(*kind))?;
+    name.split(|sign: char| !sign.is_alphanumeric()).next()
+}
+
+/// The types in the third column of the tables of words.
+fn types_of_words(glossary: &str) -> Vec<&str> {
+    let rows = glossary.lines().filter(|line| line.starts_with("| "));
+    let columns = rows.map(|row| row.split(" | ").collect::<Vec<_>>()).filter(|cells| cells.len() == 4);
+    let quoted = columns.flat_map(|cells| cells[2].split('`').skip(1).step_by(2).collect::<Vec<_>>());
+    quoted.filter_map(|name| name.split("::").find(|part| is_type_name(part))).collect()
+}
+
+#[test]
+fn every_type_of_the_glossary_is_in_the_code() {
+    let glossary = read(&root().join("docs/glossary.md"));
+    let named = types_of_words(&glossary);
+    assert!(named.len() > 250, "only {} types were read", named.len());
+    let mut known = BTreeSet::new();
+    for file in tracked(&["rs"]) {
+        let code = product_code(&file);
+        known.extend(code.lines().filter_map(|line| shared_type(line.trim())).map(str::to_owned));
+    }
+    let unknown: Vec<&str> = named.into_iter().filter(|name| !known.contains(*name)).collect();
+    assert_eq!(unknown, [""; 0], "docs/glossary.md names types that no code shares");
+}
+
+#[test]
+fn a_type_is_read_from_a_definition_and_from_the_glossary() {
+    let lines = ["pub struct A1<T>(T);", "pub(crate) enum Bee {", "pub(super) type Cat = u8;", "StepName"];
+    assert_eq!(lines.map(shared_type), [Some("A1"), Some("Bee"), Some("Cat"), Some("StepName")]);
+    let others = ["struct Own;", "pub fn a() {}", "name!(", "FLAGS", "Row,"];
+    assert!(others.iter().all(|line| shared_type(line).is_none()));
+    let rows = "| word | definition | type | it is not |\n| a | b `No` | `Bee::c`, `d::Cat`, `STEPS`, table `e` | `No` |\n| `f` | `No` |";
+    assert_eq!(types_of_words(rows), ["Bee", "Cat"]);
 }
 
 #[test]

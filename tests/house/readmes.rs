@@ -7,6 +7,9 @@ use crate::sources::{read, root, tracked};
 /// The least lines of a README that says what a crate is for, what it does not do, and where to read on.
 const LEAST_LINES: usize = 5;
 
+/// The most lines of the README of the program: a stranger reads it to the end.
+const MOST_LINES: usize = 170;
+
 /// The folders of all crates of the workspace.
 pub(crate) fn members() -> Vec<PathBuf> {
     let workspace = read(&root().join("Cargo.toml"));
@@ -48,6 +51,12 @@ fn has_word(code: &str, word: &str) -> bool {
 pub(crate) fn code_of(folder: &Path) -> String {
     let files = tracked(&["rs"]).into_iter().filter(|file| file.starts_with(folder.join("src")));
     files.map(|file| read(&file)).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_readme_of_the_program_is_short() {
+    let lines = read(&root().join("README.md")).lines().count();
+    assert!(lines <= MOST_LINES, "README.md has {lines} lines; move what is not the first look to docs/");
 }
 
 #[test]

@@ -108,3 +108,27 @@ fn two_types_of_one_name_in_reach_are_noticed() {
     assert_eq!(in_reach(&names(&["right", "low"]), &arrows), None);
     assert_eq!(in_reach(&names(&["low"]), &arrows), None);
 }
+
+/// What callers of the image crate fill in gets fields in later versions, so each such type is `#[non_exhaustive]`: a new field breaks no caller.
+#[test]
+fn the_options_of_the_image_crate_can_get_fields() {
+    let sources = tracked(&["rs"]).into_iter().filter(|file| file.starts_with(root().join("iso9660/src")));
+    let (mut options, mut exhaustive) = (0, Vec::new());
+    for file in sources {
+        let text = read(&file);
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let name = line.strip_prefix("pub struct ").and_then(|rest| rest.split([' ', '<', ';']).next());
+            if !name.is_some_and(|name| name.ends_with("Options") || name.ends_with("Limits")) {
+                continue;
+            }
+            options += 1;
+            let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+            if !attributes.into_iter().any(|line| *line == "#[non_exhaustive]") {
+                exhaustive.push(line.to_string());
+            }
+        }
+    }
+    assert!(options >= 5, "{options} types of options were found");
+    assert_eq!(exhaustive, [""; 0], "add #[non_exhaustive]");
+}

@@ -136,6 +136,24 @@ impl Scene {
         }
     }
 
+    /// Skips the pauses of all open jobs until the future has ended.
+    pub(crate) async fn while_skipping<T>(&self, work: impl Future<Output = T>) -> T {
+        let skip = async {
+            let mut polls = Polls::new();
+            loop {
+                let open = self.admin.get("/api/v1/jobs?filter=-condition%3Aended").await.expect(200);
+                for job in open["jobs"].as_array().unwrap() {
+                    self.skip_wait(&self.admin.job(job["job_id"].as_str().unwrap()).await);
+                }
+                polls.pause().await;
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            never = skip => never,
+        }
+    }
+
     /// Waits until a job satisfies `wanted` and skips pauses on the way. A wait for a report is not skipped.
     pub(crate) async fn wait_skipping(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());

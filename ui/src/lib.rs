@@ -17,6 +17,7 @@ pub mod view;
 mod words;
 
 pub use state::State;
+pub use words::INSTALLATION;
 
 use parts::{Icon, Prose};
 

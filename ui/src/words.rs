@@ -75,7 +75,7 @@ pub(crate) fn starts_machine(step: &str) -> bool {
 pub(crate) fn wait(reason: &str) -> &str {
     match reason {
         "report" | "media_report" => "for the maintenance OS to report",
-        "power_permit" => "for their turn to power on",
+        "power_permit" => "for a permit to power on",
         "power_on" => "for a BMC to show its host as on",
         "power_off" => "for a BMC to show its host as off",
         "shutdown" => "for an operating system to shut down",
@@ -124,10 +124,13 @@ pub(crate) fn blocker(name: &str) -> &str {
     }
 }
 
+/// The workflow that installs a server.
+pub const INSTALLATION: &str = "provision";
+
 /// A kind of job in words.
 pub(crate) fn workflow(name: &str) -> &str {
     match name {
-        "provision" => "Installation",
+        INSTALLATION => "Installation",
         "diagnostics" => "Diagnostics",
         "power.cycle" => "Power cycle",
         "bmc.reset" => "Restart of the BMC",

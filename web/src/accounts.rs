@@ -195,7 +195,7 @@ pub(super) async fn ask_token(visit: Visit, Path((name, word)): Path<(String, St
 async fn question(visit: &Visit, of: &str, name: &str, word: &str) -> Result<Response, Refusal> {
     let verb = verb(of, word)?;
     let segment = encoded(name);
-    // The question is for those who may do it, and names what exists.
+    // Only a user who may do it is asked, and only about an account that exists.
     let _it: Value = visit.get(&format!("/api/v1/{of}/{segment}")).await?;
     let frame = visit.frame(format!("{}?", verb.question), Tab::Settings).await?;
     let title = format!("{} {name}?", verb.question);

@@ -77,7 +77,7 @@ async fn asked(visit: &Visit, id: &str, verb: &str, cause: &str) -> Result<FormV
         "continue" => FormView::new(frame, "Continue the batch?", path, back.clone())
             .effect(
                 State::Working,
-                format!("{} that have not begun start as places are free.", progress.queued),
+                format!("{} that have not begun start as permits become free.", progress.queued),
             )
             .effect(State::Queued, "Failures are counted from 0 again.")
             .yes("Continue the batch"),

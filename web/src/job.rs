@@ -10,6 +10,7 @@ use ui::data::{
     EventJson, EventPage, ExplanationJson, JobDetailJson, JobJson, JobPageJson, LastSuccess, MediaReads,
     ServerJson,
 };
+use ui::INSTALLATION;
 use ui::view::{Ask, AskEffect, JOB_FACTS, JobParts, JobView, LogView, Tab};
 use uuid::Uuid;
 
@@ -17,8 +18,6 @@ use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
-/// The workflow that installs a server.
-const INSTALLATION: &str = "provision";
 /// The step that only a rescue session has; a rescue session writes to no disk.
 const RESCUE: &str = "rescue.wait";
 /// The events that are read for the recipe and the machine of a job. A step that is tried again makes one more.

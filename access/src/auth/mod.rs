@@ -177,23 +177,23 @@ impl PrincipalRights {
 /// The way by which a principal authenticated.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AuthMethod {
-    /// Without a credential, in mode `none`.
+    /// No credential, in mode `none`.
     Open,
-    /// With user name and password.
+    /// A user name and a password.
     Password,
-    /// With an API token.
+    /// An API token.
     ApiToken {
         /// The id of the token in the store, not the token.
         id: String,
     },
-    /// With a JWT that another system signed.
+    /// A JWT that another system signed.
     Jwt,
-    /// With the cookie of a web session.
+    /// The cookie of a web session.
     Session {
         /// The id of the session in the store, not its secret.
         id: String,
     },
-    /// With the pull password of a job.
+    /// The pull password of a job.
     Job {
         /// The id of the job.
         job_id: String,

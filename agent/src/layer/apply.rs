@@ -19,6 +19,7 @@ use std::{
 use rustix::fs::{AtFlags, FileType, Mode};
 
 use super::archive::{Archive, Member, MemberKind};
+use super::refusal::{is_refusal, refused};
 use super::tree::{FileId, LayerTree, Metadata, Place, empty_folder, file_id, is_folder, times};
 
 const WHITEOUT: &[u8] = b".wh.";
@@ -42,21 +43,25 @@ pub struct Applied {
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
     /// The archive cannot be read.
-    #[error("reading the layer")]
-    Archive(#[source] io::Error),
+    #[error("reading the layer: {reason}{advice}")]
+    Archive {
+        /// The cause with its own causes.
+        reason: String,
+        /// What to do about it, appended to the message.
+        advice: &'static str,
+    },
     /// A member cannot be created, or is refused.
-    #[error("applying {path:?}{hint}")]
+    #[error("applying {path:?}: {reason}{advice}")]
     Member {
         /// The path, shortened.
         path: String,
-        /// The meaning of the error, appended to the message.
-        hint: &'static str,
-        /// The cause.
-        #[source]
-        source: io::Error,
+        /// The cause with its own causes.
+        reason: String,
+        /// The meaning of the cause and what to do about it, appended to the message.
+        advice: &'static str,
     },
     /// The layer has too many members.
-    #[error("the layer has more than {MAX_MEMBERS} members")]
+    #[error("the layer has more than {MAX_MEMBERS} members; build the image again with fewer")]
     TooMany,
 }
 
@@ -82,33 +87,37 @@ pub(super) fn apply_members(
 ) -> Result<Applied, LayerError> {
     let mut archive = Archive::new(layer);
     let mut run = Run { tree, created: HashSet::new(), folders: Vec::new(), applied: Applied::default() };
-    while let Some(member) = archive.next_member().map_err(LayerError::Archive)? {
+    while let Some(member) = archive.next_member().map_err(|source| unread(&source))? {
         run.applied.members += 1;
         if run.applied.members > most {
             return Err(LayerError::TooMany);
         }
-        run.member(&member, &mut archive).map_err(|source| failed(&member.path, source))?;
+        run.member(&member, &mut archive).map_err(|source| failed(&member.path, &source))?;
         progress(run.applied.bytes);
     }
     for (path, mtime) in std::mem::take(&mut run.folders) {
-        run.folder_time(&path, mtime).map_err(|source| failed(&path, source))?;
+        run.folder_time(&path, mtime).map_err(|source| failed(&path, &source))?;
     }
     Ok(run.applied)
 }
 
-fn failed(path: &[u8], source: io::Error) -> LayerError {
-    let hint = match source.kind() {
-        io::ErrorKind::StorageFull => ": the file system is full; use a larger partition",
-        io::ErrorKind::CrossesDevices => {
-            ": a hard link leads to another volume; keep both in one volume of partition_layout"
-        }
-        _ => "",
-    };
-    LayerError::Member { path: String::from_utf8_lossy(path).chars().take(200).collect(), hint, source }
+fn unread(source: &io::Error) -> LayerError {
+    // The reader of the blob has its own words: the image is not at fault when a connection breaks.
+    let advice = if is_refusal(source) { "; build the image again" } else { "" };
+    LayerError::Archive { reason: crate::discovery::chain(source), advice }
 }
 
-fn refused(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text.to_owned())
+fn failed(path: &[u8], source: &io::Error) -> LayerError {
+    let advice = match source.kind() {
+        io::ErrorKind::StorageFull => "; the file system is full: use a larger partition",
+        io::ErrorKind::CrossesDevices => {
+            "; a hard link leads to another volume: keep both in one volume of partition_layout"
+        }
+        _ if is_refusal(source) => "; build the image again without this member",
+        _ => "",
+    };
+    let path = String::from_utf8_lossy(path).chars().take(200).collect();
+    LayerError::Member { path, reason: crate::discovery::chain(source), advice }
 }
 
 struct Run<'tree> {
@@ -225,14 +234,19 @@ impl Run<'_> {
     }
 
     fn hard_link(&mut self, place: &Place<'_>, target: &[u8]) -> io::Result<()> {
-        let names = LayerTree::names(target)?;
-        let (last, parents) = names.split_last().ok_or_else(|| refused("a hard link names the root"))?;
-        let source = Place { folder: self.tree.folder(parents, false)?, name: last };
-        let Some(stat) = source.stat()? else {
-            return Err(refused("the target of a hard link does not exist"));
-        };
+        let shown = String::from_utf8_lossy(target).chars().take(200).collect::<String>();
+        let of_target = |reason: &str| refused(&format!("it is a hard link to {shown:?}: {reason}"));
+        let names = LayerTree::names(target).map_err(|source| of_target(&source.to_string()))?;
+        let (last, parents) = names.split_last().ok_or_else(|| of_target("that is the root itself"))?;
+        let missing = || of_target("that does not exist");
+        let folder = self.tree.folder(parents, false).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => missing(),
+            _ => source,
+        })?;
+        let source = Place { folder, name: last };
+        let stat = source.stat()?.ok_or_else(missing)?;
         if is_folder(&stat) {
-            return Err(refused("the target of a hard link is a directory"));
+            return Err(of_target("that is a directory"));
         }
         if let Some(existing) = place.stat()? {
             if existing.st_ino == stat.st_ino && existing.st_dev == stat.st_dev {

@@ -9,6 +9,8 @@
 
 use std::io::{self, Read};
 
+use super::refusal::refused;
+
 const BLOCK: usize = 512;
 /// Maximum length of all extensions of a member.
 const MAX_EXTENSION: u64 = 1024 * 1024;
@@ -82,7 +84,7 @@ struct Extensions {
 }
 
 fn invalid(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("tar: {text}"))
+    refused(&format!("tar: {text}"))
 }
 
 impl<R: Read> Archive<R> {

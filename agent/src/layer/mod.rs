@@ -12,6 +12,7 @@
 mod apply;
 mod archive;
 mod files;
+mod refusal;
 mod tree;
 
 pub use apply::{Applied, LayerError, MAX_MEMBERS, apply};

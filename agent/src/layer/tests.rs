@@ -208,35 +208,51 @@ fn a_folder_that_is_a_link_is_followed_inside_of_the_root() {
 }
 
 #[test]
-fn hostile_layers_change_nothing_outside_of_the_root() {
+fn hostile_layers_change_nothing_outside_of_the_root_and_each_is_refused_in_words_or_stays_inside() {
+    const CLIMBS: Option<&str> = Some("the path climbs out by \"..\"");
+    const NOWHERE: Option<&str> = Some("a link to what does not exist in the new system");
+    const DEEP: Option<&str> = Some("the path has more than 256 names");
     let absolute = Ground::new();
     let outside = absolute.0.path().join("outside");
     let outside = outside.to_str().unwrap();
-    let layers: Vec<Layer> = vec![
-        Layer::new().raw(EntryType::Regular, b"../outside/file", b""),
-        Layer::new().raw(EntryType::Regular, b"a/../../outside/file", b""),
-        Layer::new().raw(EntryType::Directory, b"..", b""),
-        Layer::new().link(EntryType::Symlink, "l", "../outside").raw(EntryType::Regular, b"l/file", b""),
-        Layer::new().link(EntryType::Symlink, "l", outside).raw(EntryType::Regular, b"l/file", b""),
-        Layer::new().raw(EntryType::Link, b"l", b"../outside/file").raw(EntryType::Regular, b"l", b""),
-        Layer::new().link(EntryType::Symlink, "l", "../outside").raw(EntryType::Link, b"h", b"l/file"),
-        Layer::new().link(EntryType::Symlink, "l", "../outside").raw(EntryType::Regular, b"l/.wh.file", b""),
-        Layer::new().link(EntryType::Symlink, "l", "../outside").raw(
-            EntryType::Regular,
-            b"l/.wh..wh..opq",
-            b"",
+    let climbing = || Layer::new().link(EntryType::Symlink, "l", "../outside");
+    let file = |layer: Layer, path: &[u8]| layer.raw(EntryType::Regular, path, b"");
+    let layers: Vec<(Layer, Option<&str>)> = vec![
+        (file(Layer::new(), b"../outside/file"), CLIMBS),
+        (file(Layer::new(), b"a/../../outside/file"), CLIMBS),
+        (Layer::new().raw(EntryType::Directory, b"..", b""), CLIMBS),
+        (file(climbing(), b"l/file"), NOWHERE),
+        (file(Layer::new().link(EntryType::Symlink, "l", outside), b"l/file"), NOWHERE),
+        (file(Layer::new().raw(EntryType::Link, b"l", b"../outside/file"), b"l"), CLIMBS),
+        (
+            climbing().raw(EntryType::Link, b"h", b"l/file"),
+            Some("it is a hard link to \"l/file\": that does not exist"),
         ),
-        Layer::new().raw(EntryType::Regular, b".wh...", b""),
-        Layer::new().raw(EntryType::Regular, b".wh..", b""),
-        Layer::new().link(EntryType::Symlink, "l", "l").raw(EntryType::Regular, b"l/x", b""),
-        Layer::new()
-            .raw(EntryType::Regular, &b"d/".repeat(40), b"")
-            .pax(&[("path", "d/".repeat(1000).as_bytes())]),
-        Layer::new().pax(&[("path", "d/".repeat(1000).as_bytes())]).file("x", b""),
+        // What a lower layer does not have is not removed.
+        (file(climbing(), b"l/.wh.file"), None),
+        (file(climbing(), b"l/.wh..wh..opq"), None),
+        (file(Layer::new(), b".wh..."), Some("a whiteout names no file")),
+        (file(Layer::new(), b".wh.."), Some("a whiteout names no file")),
+        (
+            file(Layer::new().link(EntryType::Symlink, "l", "l"), b"l/x"),
+            Some("the path leads through links that never end"),
+        ),
+        (file(Layer::new().file("l", b""), b"l/x"), Some("the path leads through what is no directory")),
+        // The second header belongs to no member.
+        (file(Layer::new(), &b"d/".repeat(40)).pax(&[("path", "d/".repeat(1000).as_bytes())]), None),
+        (Layer::new().pax(&[("path", "d/".repeat(1000).as_bytes())]).file("x", b""), DEEP),
     ];
-    for (number, layer) in layers.into_iter().enumerate() {
+    for (number, (layer, refusal)) in layers.into_iter().enumerate() {
         let ground = if number == 4 { &absolute } else { &Ground::new() };
-        let _ = ground.apply(layer);
+        let applied = ground.apply(layer);
+        match (&applied, refusal) {
+            (Ok(_), None) => {}
+            (Err(words), Some(refusal)) => {
+                let is_whole = words.contains(refusal) && words.contains("build the image again");
+                assert!(is_whole, "layer {number}: {words}");
+            }
+            _ => panic!("layer {number}: {applied:?}"),
+        }
         assert!(ground.outside_is_untouched(), "layer {number}");
     }
 }

@@ -21,6 +21,9 @@ use std::{
 };
 
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+
+use super::refusal::refused;
 
 /// Maximum number of names in a path.
 const MAX_DEPTH: usize = 256;
@@ -57,8 +60,15 @@ pub(super) struct Metadata<'member> {
     pub(super) xattrs: &'member [(String, Vec<u8>)],
 }
 
-fn refused(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text.to_owned())
+/// Returns the error of a path whose directories cannot be opened or created.
+fn of_parents(source: Errno) -> io::Error {
+    match source {
+        Errno::LOOP => refused("the path leads through links that never end"),
+        Errno::NOTDIR => refused("the path leads through what is no directory"),
+        // A directory is created where nothing could be opened: a link to nowhere is there, and is not followed.
+        Errno::EXIST => refused("the path leads through a link to what does not exist in the new system"),
+        source => source.into(),
+    }
 }
 
 impl LayerTree {
@@ -74,15 +84,15 @@ impl LayerTree {
     /// Returns the names of a path; none is the root itself.
     pub(super) fn names(path: &[u8]) -> io::Result<Vec<&[u8]>> {
         if path.len() > MAX_PATH || path.contains(&0) {
-            return Err(refused("a path is longer than 4096 bytes or has a zero byte"));
+            return Err(refused("the path is longer than 4096 bytes or has a zero byte"));
         }
         let parts = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
         let names: Vec<&[u8]> = parts.collect();
         if names.contains(&b"..".as_slice()) {
-            return Err(refused("a path climbs out with .."));
+            return Err(refused("the path climbs out by \"..\""));
         }
         if names.len() > MAX_DEPTH {
-            return Err(refused("a path has more than 256 names"));
+            return Err(refused("the path has more than 256 names"));
         }
         Ok(names)
     }
@@ -97,21 +107,21 @@ impl LayerTree {
             rustix::fs::openat2(&self.root, OsStr::from_bytes(&path), flags, Mode::empty(), resolve)
         };
         match open(names) {
-            Err(rustix::io::Errno::NOENT) if create => {}
-            opened => return Ok(opened?),
+            Err(Errno::NOENT) if create => {}
+            opened => return opened.map_err(of_parents),
         }
         let mut known = names.len();
         let mut folder = loop {
             known = known.checked_sub(1).ok_or_else(|| refused("the root of the tree vanished"))?;
             match open(&names[..known]) {
-                Err(rustix::io::Errno::NOENT) => {}
-                opened => break opened?,
+                Err(Errno::NOENT) => {}
+                opened => break opened.map_err(of_parents)?,
             }
         };
         for end in known + 1..=names.len() {
-            // A link to nowhere exists already: it is refused here and not followed.
-            rustix::fs::mkdirat(&folder, OsStr::from_bytes(names[end - 1]), Mode::from_raw_mode(0o755))?;
-            folder = open(&names[..end])?;
+            let name = OsStr::from_bytes(names[end - 1]);
+            rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o755)).map_err(of_parents)?;
+            folder = open(&names[..end]).map_err(of_parents)?;
         }
         Ok(folder)
     }
@@ -250,7 +260,7 @@ fn remove_at(folder: BorrowedFd<'_>, name: &OsStr, keep: &dyn Fn(FileId) -> bool
     match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
         Ok(()) => Ok(true),
         // Another file system of the new system is mounted here: what is in it was removed, and it stays.
-        Err(rustix::io::Errno::BUSY) => Ok(false),
+        Err(Errno::BUSY) => Ok(false),
         Err(source) => Err(source.into()),
     }
 }
@@ -258,7 +268,7 @@ fn remove_at(folder: BorrowedFd<'_>, name: &OsStr, keep: &dyn Fn(FileId) -> bool
 fn stat_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(Errno::NOENT) => Ok(None),
         Err(source) => Err(source.into()),
     }
 }

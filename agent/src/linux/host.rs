@@ -73,13 +73,13 @@ pub trait Host {
     /// Runs a program to its end.
     ///
     /// # Errors
-    /// Returns a sentence with the end of its output when it is missing, fails or takes too long.
+    /// Returns a sentence with the end of its output when the program is missing, fails or takes too long.
     fn run(&self, program: &Program) -> Result<(), String>;
 
     /// Runs a program to its end, and returns the end of its standard output.
     ///
     /// # Errors
-    /// As of [`Host::run`].
+    /// Returns a sentence with the end of its output when the program is missing, fails or takes too long.
     fn output(&self, program: &Program) -> Result<String, String>;
 
     /// Returns whether the machine has a program of its own.

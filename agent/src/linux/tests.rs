@@ -25,6 +25,7 @@ use crate::outcome::Outcome;
 use crate::run::{Machine, run};
 use crate::test_kit::{FakeHttp, VirtualClock, disk_image, is_filled, job_json, task_image};
 
+mod hostile;
 mod loop_device;
 mod several_disks;
 

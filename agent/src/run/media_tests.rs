@@ -35,8 +35,8 @@ impl ReadAt for Zeros {
 
 /// A medium that notes the sectors that are read for messages, and fails as configured.
 #[derive(Clone)]
-struct FakeMedium {
-    image: Arc<ImagePlan>,
+pub(super) struct FakeMedium {
+    pub(super) image: Arc<ImagePlan>,
     touched: Arc<Mutex<Vec<u64>>>,
     /// How many times opening it again fails.
     away: Arc<AtomicU32>,
@@ -75,7 +75,7 @@ impl Medium for FakeMedium {
 }
 
 /// The volume with a disk image of one layer; `stored` is what the blob holds.
-fn volume(layer: &[u8], stored: &[u8]) -> ImagePlan {
+pub(super) fn volume(layer: &[u8], stored: &[u8]) -> ImagePlan {
     let config = b"{}";
     let manifest = json!({
         "schemaVersion": 2,
@@ -97,7 +97,7 @@ fn volume(layer: &[u8], stored: &[u8]) -> ImagePlan {
 }
 
 /// A medium with the task in `place`; the volume is divided into two parts.
-fn medium(place: &str, volume: ImagePlan) -> FakeMedium {
+pub(super) fn medium(place: &str, volume: ImagePlan) -> FakeMedium {
     let recipe = json!({
         "task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "delivery": "media",
         "disk_hints": {"serial": "SER-sda"},
@@ -123,7 +123,7 @@ fn medium(place: &str, volume: ImagePlan) -> FakeMedium {
 }
 
 /// Decodes the reads of a medium as a controller does: in their order, each with read-ahead.
-fn heard(medium: &FakeMedium, place: &str) -> Vec<Message> {
+pub(super) fn heard(medium: &FakeMedium, place: &str) -> Vec<Message> {
     let outer = Image::open(Arc::clone(&medium.image)).unwrap();
     let start = outer.extents(&format!("{place}os-image.000")).unwrap()[0].offset;
     let window = Window::new(Arc::clone(&medium.image), start, medium.image.len() - start).unwrap();

@@ -19,12 +19,12 @@ use serde_json::Value;
 
 use super::{FakeHttp, VirtualClock, disk_image, job_json, task_image};
 use crate::device::{Disk, FileDisk};
-use crate::discovery::read_medium;
+use crate::discovery::{FoundTask, read_medium};
 use crate::facts::DiskFacts;
 use crate::linux::{Host, Program};
 use crate::log::Log;
 use crate::outcome::Outcome;
-use crate::run::{Machine, run};
+use crate::run::{Machine, OpenMedium, run};
 use crate::stable_disks::DriverLoads;
 
 /// When the power is lost. Clones are of the same power.
@@ -251,6 +251,17 @@ impl Room {
         let recipe = serde_json::to_vec(recipe).unwrap();
         let job = job_json("SN1", "2026-01-02T03:04:05Z");
         let found = read_medium("sr0", task_image(&job, "", &[("recipe.json", &recipe)])).unwrap().remove(0);
+        self.run_found(http, host, (&found, &crate::medium::open_medium), cut)
+    }
+
+    /// Carries out a task that was found, whose medium is opened by the given function; the power is lost as `cut` says.
+    pub(crate) fn run_found(
+        &self,
+        http: &FakeHttp,
+        host: &dyn Host,
+        (found, medium): (&FoundTask, &OpenMedium<'_>),
+        cut: &Cut,
+    ) -> Outcome {
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
         let machine = Machine {
             http,
@@ -271,11 +282,11 @@ impl Room {
             drivers: &DriverLoads::default,
             linux: host,
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
-            medium: &crate::medium::open_medium,
+            medium,
             rescue: &crate::rescue::NoRescue,
             report_limit: None,
         };
-        run(&machine, &found).0
+        run(&machine, found).0
     }
 }
 

@@ -5,7 +5,7 @@
 //!                                                     (a refused row does not affect the others)
 //! ```
 //!
-//! A batch with an idempotency key can be sent replay after a crash or a lost response: rows whose jobs exist are found, the
+//! A batch with an idempotency key can be sent again after a crash or a lost response: rows whose jobs exist are found, the
 //! jobs of the other rows are created.
 
 use std::collections::BTreeMap;

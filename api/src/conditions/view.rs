@@ -18,13 +18,13 @@ use upkeep::{ConditionKind, UpkeepInput};
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "ServerConditionState")]
 pub(crate) enum State {
-    /// No worker has begun it.
+    /// No worker has begun the condition.
     Pending,
-    /// A worker has begun it, and it has not ended.
+    /// A worker has begun the condition, and the condition has not ended.
     Active,
-    /// It ended without success, or was cancelled.
+    /// The condition ended without success, or was cancelled.
     Failed,
-    /// It ended with success.
+    /// The condition ended with success.
     Succeeded,
 }
 

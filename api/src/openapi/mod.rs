@@ -158,7 +158,7 @@ mod tests {
                 None if security.get("reportSecret").is_some() => {
                     vec!["report-only", "(or", "a", "report", "secret)"]
                 }
-                None => vec!["anyone"],
+                None => vec!["public"],
             };
             let labels = if rendered["x-token-labels"] == true { " labels" } else { "" };
             let (method, path) = (operation.method.to_uppercase(), operation.path);

@@ -321,8 +321,10 @@ impl Body for ArrivingBody {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
     use std::time::Instant;
 
+    use axum::Extension;
     use axum::http::StatusCode;
     use axum::routing::{get, post};
     use http_body_util::BodyExt;
@@ -345,14 +347,27 @@ mod tests {
         Admission::new(parts, Serves::All)
     }
 
-    /// A server whose `/endless` is never sent completely and whose `/body` reads the body of the request.
+    /// The content of the file of [`served`].
+    const CONTENT: &[u8] = &[b'f'; 1 << 20];
+
+    /// A server whose `/endless` is never sent completely, nor `/file`, which the kernel sends from a file, and whose `/body` reads the
+    /// body of the request.
     async fn served() -> (SocketAddr, CancellationToken, TaskTracker) {
         let endless = || async {
             axum::body::Body::from_stream(futures_util::stream::repeat_with(|| {
                 Ok::<_, std::io::Error>(Bytes::from_static(&[0; 65_536]))
             }))
         };
-        let router = Router::new().route("/endless", get(endless)).route(
+        let content = tempfile::tempfile().unwrap();
+        content.write_all_at(CONTENT, 0).unwrap();
+        let content = Arc::new(content);
+        let file = |Extension(sender): Extension<registry::FileSender>| async move {
+            axum::body::Body::from_stream(futures_util::stream::repeat_with(move || {
+                let piece = sender.placeholder(&content, 0, CONTENT.len() as u64);
+                piece.ok_or(std::io::Error::other("too many pieces are pending"))
+            }))
+        };
+        let router = Router::new().route("/endless", get(endless)).route("/file", get(file)).route(
             "/body",
             post(|body: axum::body::Body| async move {
                 match body.collect().await {
@@ -404,13 +419,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_stops_reading_does_not_delay_the_stop() {
-        let (address, stop, tasks) = served().await;
-        let mut stream = sent(address, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
-        stream.read_exact(&mut [0; 1024]).await.unwrap();
-        let began = Instant::now();
-        stop.cancel();
-        tokio::time::timeout(SLOW_CLIENT * 3, tasks.wait()).await.unwrap();
-        assert!(began.elapsed() >= SLOW_CLIENT, "the client had no time to read: {:?}", began.elapsed());
+        for (path, content) in [("/endless", 0), ("/file", CONTENT[0])] {
+            let (address, stop, tasks) = served().await;
+            let mut stream = sent(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+            let mut begin = [1; 1024];
+            stream.read_exact(&mut begin).await.unwrap();
+            assert!(begin.ends_with(&[content; 512]), "{path}: {}", begin.escape_ascii());
+            let began = Instant::now();
+            stop.cancel();
+            let stopped = tokio::time::timeout(SLOW_CLIENT * 3, tasks.wait()).await;
+            assert!(stopped.is_ok(), "{path}: the client delays the stop");
+            let took = began.elapsed();
+            assert!(took >= SLOW_CLIENT, "{path}: the client had no time to read: {took:?}");
+        }
     }
 
     #[tokio::test]

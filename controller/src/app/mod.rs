@@ -335,7 +335,7 @@ pub type ShowToken = Box<dyn FnOnce(&SecretString, SocketAddr) -> io::Result<()>
 /// stored, so the next start shows another one. A socket that the service manager passed is used in place of a new one.
 ///
 /// # Errors
-/// Those of [`start`].
+/// When [`start`] cannot start a controller.
 pub async fn start_showing(
     settings: Settings,
     clock: Arc<dyn Clock>,

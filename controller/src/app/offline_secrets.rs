@@ -50,7 +50,7 @@ impl OfflineSecrets {
     /// of the audit log.
     ///
     /// # Errors
-    /// Those of [`Keys::rotate`], and when the end of the rotation cannot be stored in the audit log.
+    /// When [`Keys::rotate`] refuses or fails, or the end of the rotation cannot be stored in the audit log.
     pub async fn rotate(&self, name: SecretName, from: &str, now: Time) -> Result<RotationView, RotateError> {
         let rotated = self.keys.rotate(name, from, &self.store, None, now).await;
         let result = match &rotated {

@@ -182,7 +182,7 @@ impl<S: ReadAt> Image<S> {
     /// of each directory that cannot be read to its end.
     ///
     /// # Errors
-    /// As [`Image::walk_from`], but for the directories below only an exhausted budget.
+    /// When the path does not lead to a directory that can be read, or the budget of the walk is exhausted.
     pub(crate) fn tour(
         &self,
         path: &str,

@@ -79,7 +79,7 @@ pub(super) enum ResetRefusal {
 /// The effect of a timer that ran out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Elapsed {
-    /// None: the timer belongs to an earlier epoch.
+    /// The timer has no effect: it belongs to an earlier epoch.
     Stale,
     /// The operating system has shut down; the power goes off after this timer.
     ShutDown(Timer),

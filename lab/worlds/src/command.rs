@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use tokio::runtime::Builder;
 
-use crate::{DemoArgs, SelftestArgs, SimArgs, bench, demo, selftest, sim, vm};
+use crate::{ControlArgs, DemoArgs, SelftestArgs, SimArgs, bench, control, demo, selftest, sim, vm};
 
 /// Commands that run simulated servers.
 #[derive(Debug, Subcommand)]
@@ -18,6 +18,8 @@ pub enum Command {
     Demo(Box<DemoArgs>),
     /// Run simulated servers
     Sim(Box<SimArgs>),
+    /// Set faults of running simulated servers, and read their journals
+    SimBmc(ControlArgs),
     /// Carry one connection over standard input and output; QEMU starts it
     #[command(hide = true)]
     VmConnect {
@@ -38,6 +40,9 @@ impl Command {
             }
             Self::Sim(args) => {
                 run_multi_threaded(Box::pin(async move { sim::run(*args, json).await.map(|()| true) }))
+            }
+            Self::SimBmc(args) => {
+                run_multi_threaded(Box::pin(async move { control::run(&args, json).await.map(|()| true) }))
             }
             Self::VmConnect { address } => vm::connect(address).map(|()| true),
             Self::Selftest(args) => match args.bench_options() {

@@ -3,6 +3,7 @@
 //! ```text
 //!   shoal demo       demo        a real controller and simulated servers in one process, connected by sockets
 //!   shoal sim        sim         only simulated servers, for a controller that runs elsewhere
+//!   shoal sim-bmc    control     faults, journals and restarts of the servers of a running `shoal sim`
 //!   shoal selftest   selftest    seeded worlds on virtual time (simulation), or with --bench a benchmark (bench)
 //! ```
 //!
@@ -12,6 +13,7 @@
 mod args;
 mod bench;
 mod command;
+mod control;
 mod demo;
 mod selftest;
 mod sim;
@@ -20,4 +22,5 @@ mod vm;
 
 pub use args::{DemoArgs, SimArgs, VmArgs};
 pub use command::Command;
+pub use control::{Control, ControlArgs};
 pub use selftest::SelftestArgs;

@@ -62,7 +62,7 @@ pub enum Step<'a> {
     Begins {
         /// The name of the file.
         file: &'a str,
-        /// Its size by the index.
+        /// The size of the file by the index.
         bytes: u64,
     },
     /// Bytes of this file have arrived.

@@ -99,6 +99,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         attempt: 1,
         learned,
         grants: Vec::new(),
+        slot_plan_limits_ms: Some(services.slot_plan_limits_ms()),
     };
     let mut report = StepReport::done()
         .with_output(json!(found))

@@ -304,7 +304,7 @@ fn learn(
     Some(Effect::ServerObserved { serial: connected.server.serial.clone(), observed })
 }
 
-/// Returns the time for the way through all slot plans: that of the step that inserts the first image.
+/// Returns the time for the way through all slot plans: that of the step that inserts the first image, as it was at discovery.
 fn budget(services: &Services, context: &StepContext) -> Duration {
     services
         .time_limit(names::MOUNT_MAINTENANCE, &context.snapshot)

@@ -98,6 +98,20 @@ impl Bench {
         Engine::new(self.store.clone(), workflows, Arc::clone(clock) as Arc<dyn Clock>, config)
     }
 
+    /// The services with a setting that limits the time of this step.
+    pub(super) fn services_with_limit(&self, step: &StepName, limit: Duration) -> Arc<Services> {
+        let mut services = self.services();
+        let settings = &mut Arc::get_mut(&mut services).expect("not shared yet").settings;
+        settings.limits.steps.insert(step.as_str().to_owned(), limit);
+        services
+    }
+
+    /// Creates an engine whose settings limit the time of this step.
+    pub(super) fn engine_with_limit(&self, owner: &str, step: &StepName, limit: Duration) -> Engine {
+        let services = self.services_with_limit(step, limit);
+        self.engine(owner, &self.clock, |_| Arc::new(Provision::new(services)))
+    }
+
     /// Sets pending cleanup of an earlier job for engines that are created later.
     pub(super) fn set_pending_cleanup(&mut self, pending: PendingCleanup) {
         self.server.pending_cleanup = Some(pending);

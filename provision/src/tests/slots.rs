@@ -147,6 +147,48 @@ async fn the_way_through_all_slot_plans_has_one_budget() {
     assert!(failure.summary.contains("plan dual (CD1 and CD2): slot CD1 refused"), "{failure:#?}");
 }
 
+/// Regression: a controller that was started again with another `STEP_TIMEOUTS` measured the way by the new value.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_budget_of_all_slot_plans_stays_when_the_setting_behind_it_changes() {
+    const SHORT: Duration = Duration::from_secs(100);
+    const LONG: Duration = Duration::from_secs(1000);
+    let run = async |first: Duration, second: Duration| {
+        let bench = Bench::new(|sim_bmc| sim_bmc.slots = slots(6)).await;
+        bench.sim_bmc.inject(Fault::always(FaultTrigger::Insert, FaultEffect::AcceptButIgnore));
+        let engine = bench.engine_with_limit("one", names::MOUNT_MAINTENANCE, first);
+        let id = bench.order(&engine).await;
+        let begun = bench.clock.now();
+        engine.run_until_idle().await.unwrap();
+        assert_eq!(bench.snapshot(id).await.run.step.as_ref(), Some(names::MOUNT_MAINTENANCE));
+        drop(engine);
+        let engine = bench.engine_with_limit("two", names::MOUNT_MAINTENANCE, second);
+        bench.run_to_end(&engine, id).await;
+        let events = bench.store.last_events(id, 1000).await.unwrap();
+        let over = events.iter().find(|event| event.kind == "run.outcome").unwrap();
+        ((over.time.since(begun).as_secs(), inserts(&bench)), over.message.clone())
+    };
+    let (short, shortened, lengthened, long) =
+        tokio::join!(run(SHORT, SHORT), run(LONG, SHORT), run(SHORT, LONG), run(LONG, LONG));
+    assert!(short.0.0 < long.0.0 && short.0.1 < long.0.1, "{short:?}, {long:?}");
+    assert_eq!((shortened.0, lengthened.0), (long.0, short.0), "{shortened:?}, {lengthened:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limits_of_a_job_whose_discovery_stored_none_are_those_of_the_settings() {
+    let bench = Bench::new(|_| ()).await;
+    let engine = bench.plain_engine("one");
+    let id = bench.order(&engine).await;
+    engine.run_until_idle().await.unwrap();
+    let limit = Duration::from_secs(100);
+    let services = bench.services_with_limit(names::MOUNT_MAINTENANCE, limit);
+    let mut snapshot = bench.snapshot(id).await;
+    assert_eq!(services.time_limit(names::MOUNT_MAINTENANCE, &snapshot), None, "none when it was discovered");
+    // As an older program stored it.
+    let discovered = snapshot.steps.iter_mut().find(|step| step.name == *names::DISCOVER).unwrap();
+    discovered.output.as_object_mut().unwrap().remove("slot_plan_limits_ms").expect("stored");
+    assert_eq!(services.time_limit(names::MOUNT_MAINTENANCE, &snapshot), Some(limit));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn explain_names_the_refused_plan_while_the_job_uses_the_next_one() {
     let bench = Bench::new(|_| ()).await;
@@ -306,12 +348,15 @@ async fn the_last_look_before_the_deadline_decides_what_the_failure_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_refuses_the_protocol_of_the_address_is_not_sent_to_the_network() {
+async fn a_refusal_of_the_protocol_leads_to_https_and_a_quoted_url_does_not() {
     let refusals = [
-        says(400, "IDRAC.2.8.FileTransferProtocolMismatch", "The protocol does not match."),
-        says(400, "iLO.2.15.UnsupportedOperation", "HTTP is not supported, use HTTPS."),
+        (says(400, "IDRAC.2.8.FileTransferProtocolMismatch", "The protocol does not match."), true),
+        (says(400, "iLO.2.15.UnsupportedOperation", "HTTP is not supported, use HTTPS."), true),
+        (says(400, "Base.1.8.GeneralError", "protocol HTTP not supported"), true),
+        (says(400, "Base.1.8.GeneralError", "The image http://192.0.2.1/boot.iso is not supported."), false),
+        (says(400, "Base.1.8.ActionParameterNotSupported", "Image 'https://bmc.example/boot.iso'"), false),
     ];
-    for refusal in refusals {
+    for (refusal, is_protocol) in refusals {
         let bench = Bench::new(|sim_bmc| {
             sim_bmc.starts_on = true;
             sim_bmc.slots = slots(1);
@@ -322,6 +367,9 @@ async fn a_bmc_that_refuses_the_protocol_of_the_address_is_not_sent_to_the_netwo
         let id = bench.order(&engine).await;
         let run = bench.run_to_end(&engine, id).await;
         let failure = run.failure.expect("the job fails");
-        assert!(failure.next_action.contains("media_base_url"), "{refusal:?}: {failure:#?}");
+        for part in ["serve them by https", "media_base_url"] {
+            assert_eq!(failure.next_action.contains(part), is_protocol, "{part}: {refusal:?}: {failure:#?}");
+        }
+        assert_eq!(failure.next_action.contains("the BMC requested no image"), !is_protocol, "{failure:#?}");
     }
 }

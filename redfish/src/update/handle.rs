@@ -224,7 +224,7 @@ pub(crate) fn task_id(path: &str) -> String {
 pub enum UpdateStart {
     /// The BMC accepted the image.
     Accepted(UpdateHandle),
-    /// It is not known whether the BMC accepted the image: the last byte was sent and no clear response came. The image must
+    /// The BMC may have accepted the image: the last byte was sent and no clear response came. The image must
     /// not be sent again: [`crate::Bmc::find_update`] and the installed version may show that the BMC has it, and nothing shows that
     /// it does not.
     MaybeAccepted {

@@ -75,7 +75,7 @@ async fn only_values_that_differ_are_written_to_the_settings_object_with_its_eta
     assert!(!again.changed && fake.sent(Method::PATCH, PENDING).len() == 1);
 }
 
-/// Such a task ends with the restart of the host.
+/// A task that waits for the restart of the host ends with it, so the client does not wait for its end.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_for_the_restart_is_not_followed() {
     let fake = fake();

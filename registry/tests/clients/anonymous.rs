@@ -24,7 +24,7 @@ use crate::support::{Server, access_control_for, config, sha256};
 enum Challenge {
     Basic,
     Bearer,
-    /// As behind a TLS proxy that does not say so: the token flow with a `Basic` challenge.
+    /// The challenge behind a TLS proxy that does not say so: the token flow with a `Basic` challenge.
     UnknownScheme,
 }
 
@@ -42,13 +42,13 @@ async fn served(scratch: &Path, policy: Policy, challenge: Challenge) -> Server 
     Server::serve(registry, router).await
 }
 
-/// As a controller without authentication.
+/// A registry like that of a controller without authentication.
 async fn served_to_all(scratch: &Path) -> Server {
     let administrators = vec![SubjectPattern::Anonymous];
     served(scratch, Policy { administrators, ..Policy::default() }, Challenge::Basic).await
 }
 
-/// As a controller with `REGISTRY_ANONYMOUS_WRITE` alone.
+/// A registry like that of a controller with `REGISTRY_ANONYMOUS_WRITE` alone.
 async fn served_to_writers(scratch: &Path, challenge: Challenge) -> Server {
     served(scratch, Policy { anonymous_write: true, ..Policy::default() }, challenge).await
 }

@@ -221,6 +221,39 @@ mod tests {
     }
 
     #[test]
+    fn a_bmc_that_accepts_no_connection_or_cannot_read_media_is_a_failure() {
+        let settings = |media: &str| {
+            let flags = [("CONTROLLER_HTTP_ADDR".to_owned(), media.to_owned())].into_iter().collect();
+            let sources =
+                settings::Sources { flags, environment: &|_| None, variables: Vec::new(), file: None };
+            Settings::load(&sources).unwrap()
+        };
+        let bmc = TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = bmc.local_addr().unwrap().to_string();
+        let found = |media: &str, bmc: &str| bmcs(&settings(media), &[bmc.to_owned()]).remove(0);
+        for media in ["0.0.0.0:8080", "127.0.0.1:8080"] {
+            let reached = found(media, &name);
+            assert_eq!(reached.state, State::Pass, "{reached:?}");
+            assert!(
+                reached.what.ends_with("accepts connections; it reads media from 127.0.0.1"),
+                "{reached:?}"
+            );
+        }
+        let elsewhere = found("127.0.0.9:8080", &name);
+        assert!(elsewhere.state == State::Fail && elsewhere.what.contains("127.0.0.9 only"), "{elsewhere:?}");
+        let unknown = found("0.0.0.0:8080", "no name");
+        assert!(unknown.state == State::Fail && unknown.what.contains("no known name"), "{unknown:?}");
+        drop(bmc);
+        let away = found("0.0.0.0:8080", &name);
+        assert!(away.state == State::Fail && away.what.contains("does not accept a connection"), "{away:?}");
+        assert_eq!(
+            bmcs(&settings("0.0.0.0:8080"), &[]).len(),
+            1,
+            "without a BMC the check is named as not made"
+        );
+    }
+
+    #[test]
     fn a_bmc_is_named_with_or_without_a_port() {
         for (given, wanted) in [
             ("192.0.2.7", "192.0.2.7:443"),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use client::error::CliError;
 use client::output::{Output, counted, plain};
+use client::progress::{Direction, ProcessProgress};
 
 /// Arguments of `shoal iso check`.
 #[derive(Args, Debug)]
@@ -22,8 +23,10 @@ pub(in crate::cli) struct CheckArgs {
 impl CheckArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
         let source = super::source(&self.image)?;
-        let report =
-            iso9660::check(&source, &CheckOptions::default()).map_err(|error| super::failed(&error))?;
+        let progress =
+            ProcessProgress::new(format!("checking {}", self.image.display()), Direction::Read, None);
+        let checked = progress.during(&mut *output.err, || iso9660::check(&source, &CheckOptions::default()));
+        let report = checked.map_err(|error| super::failed(&error))?;
         let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
         if output.json {
             let findings: Vec<Value> = report

@@ -1,7 +1,6 @@
 //! `shoal iso extract`.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use iso9660::{ExtractError, ExtractEvent, ExtractOptions};
@@ -10,9 +9,8 @@ use serde_json::json;
 use super::TreeArgs;
 use client::error::CliError;
 use client::output::{Output, plain};
+use client::progress::Progress;
 
-/// The interval of progress messages.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The number of skipped entries that are shown; further ones are only counted.
 const SHOWN: u64 = 50;
 
@@ -34,12 +32,11 @@ pub(in crate::cli) struct ExtractArgs {
 impl ExtractArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
         let image = self.tree.open(&self.image, output)?;
-        let mut last_message = Instant::now();
+        let mut progress = Progress::new(format!("extracting {}", self.image.display()), None);
         let mut shown = 0;
         let done = image.extract(&self.path, &self.output, &ExtractOptions::default(), |event| match event {
-            ExtractEvent::Progress { done, total } if last_message.elapsed() >= PROGRESS_INTERVAL => {
-                last_message = Instant::now();
-                output.note(format!("{} of {} MiB extracted", done >> 20, total >> 20));
+            ExtractEvent::Progress { done, total } => {
+                progress.of(Some(total)).report(done, &mut *output.err);
             }
             ExtractEvent::Skipped { path, reason } => {
                 shown += 1;
@@ -49,6 +46,7 @@ impl ExtractArgs {
             }
             _ => {}
         });
+        progress.end(&mut *output.err);
         let done = done.map_err(|error| match error {
             ExtractError::Read(error) => self.tree.failed(&image, &error),
             error => CliError::failed(plain(&error.to_string())),

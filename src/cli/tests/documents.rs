@@ -16,6 +16,16 @@ fn documents() -> Vec<String> {
     written.map(|name| format!("docs/{name}")).chain(["README.md".to_owned()]).collect()
 }
 
+/// What the crates and the builders of the program have beside `docs/`.
+fn of_builders() -> Vec<String> {
+    let root = std::fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folders = root.map(|entry| entry.unwrap().path()).filter(|path| path.join("Cargo.toml").is_file());
+    let names = folders.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+    let readmes = names.map(|name| format!("{name}/README.md")).chain(["lab/README.md".to_owned()]);
+    let there = |name: &String| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name).is_file();
+    readmes.filter(there).chain(["CONTRIBUTING.md".to_owned()]).collect()
+}
+
 /// The fenced blocks of a language.
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let opening = format!("```{language}\n");
@@ -88,13 +98,31 @@ fn every_recipe_and_every_setting_beside_them_is_taken_as_it_is_printed() {
 }
 
 #[test]
+fn the_rules_of_the_registry_are_taken_as_they_are_printed() {
+    let text = document("docs/operating.md");
+    let rules = blocks(&text, "text").into_iter().find(|block| block.starts_with("os-images/**")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules");
+    let check = |rules: &str| {
+        std::fs::write(&path, rules).unwrap();
+        let data = folder.path().join("data");
+        let place =
+            ["--registry-access-file", path.to_str().unwrap(), "--storage-root", data.to_str().unwrap()];
+        shoal(&[&["config", "check"][..], &place].concat())
+    };
+    check(&rules).ends_with(0);
+    check(&rules.replace("authenticated", "unknown-subject")).ends_with(64);
+}
+
+#[test]
 fn every_command_of_the_documents_is_one_that_the_program_knows() {
     let (mut checked, mut faults) = (0, Vec::new());
-    for name in documents() {
+    for name in documents().into_iter().chain(of_builders()) {
         let text = document(&name);
-        let of_blocks = blocks(&text, "console")
+        let of_blocks = [blocks(&text, "console"), blocks(&text, "sh")]
+            .concat()
             .into_iter()
-            .flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<String>>());
+            .flat_map(|block| block.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<String>>());
         let prose = outside_of_blocks(&text);
         let inline = prose.split('`').skip(1).step_by(2).map(str::to_owned);
         for line in of_blocks.chain(inline) {
@@ -102,11 +130,12 @@ fn every_command_of_the_documents_is_one_that_the_program_knows() {
             let Some(at) = line.find("shoal ").filter(|at| *at == 0 || line[..*at].ends_with(' ')) else {
                 continue;
             };
-            let command = line[at..].split(['|', ';', '>', '<', '#']).next().unwrap();
-            let command = command.split(" && ").next().unwrap();
-            let parts = command.split('"').enumerate();
-            let command: String =
-                parts.map(|(index, part)| if index % 2 == 0 { part } else { "TEXT" }).collect();
+            let command = line[at..].split(['|', ';', '>', '<', '#', '&']).next().unwrap();
+            let unquoted = |command: &str, quote: char| -> String {
+                let parts = command.split(quote).enumerate();
+                parts.map(|(index, part)| if index % 2 == 0 { part } else { "TEXT" }).collect()
+            };
+            let command = unquoted(&unquoted(command, '\''), '"');
             let words: Vec<&str> = command.split_whitespace().skip(1).collect();
             let known = super::super::command_words();
             let is_command = words.first().is_some_and(|first| known.contains(&(*first).to_owned()));

@@ -13,6 +13,13 @@ pub(super) const WITHOUT_JSON: &[(&str, &str)] = &[
     ("serve", RUNS),
     ("demo", RUNS),
     ("sim", RUNS),
+    ("sim-bmc show", LABORATORY),
+    ("sim-bmc faults", LABORATORY),
+    ("sim-bmc fault", NOTHING),
+    ("sim-bmc clear", NOTHING),
+    ("sim-bmc journal", LABORATORY),
+    ("sim-bmc restart", NOTHING),
+    ("sim-bmc certificate", NOTHING),
     ("agent", RUNS),
     ("vm-connect", RUNS),
     ("selftest", RUNS),
@@ -24,15 +31,9 @@ pub(super) const WITHOUT_JSON: &[(&str, &str)] = &[
     ("user remove", NOTHING),
     ("token revoke", NOTHING),
     ("worker token revoke", NOTHING),
-    ("log level", "the controller of the test writes no log of its own; tests/service.rs"),
-    ("audit export", "lines of the audit log, as `audit list` has them"),
-    ("secret rotate", "its numbers depend on how far a rotation is; see docs/operating.md"),
     ("openapi", "the document is golden/openapi.json"),
     ("iso cat", "the bytes of a file"),
-    ("iso extract", FILE),
-    ("iso splice", FILE),
     ("maintenance build", PACKAGES),
-    ("maintenance push", PACKAGES),
     ("maintenance fetch", PACKAGES),
     ("maintenance inspect", PACKAGES),
     ("completions", "a script of a shell"),
@@ -41,6 +42,7 @@ pub(super) const WITHOUT_JSON: &[(&str, &str)] = &[
 
 const RUNS: &str = "it runs until it is stopped, and writes a log";
 const NOTHING: &str = "nothing on standard output: what it removed or changed is on standard error";
+const LABORATORY: &str = "faults and journals of simulated BMCs as the crate `lab-bmc` has them";
 const FILE: &str = "it writes files";
 const PACKAGES: &str = "it needs packages of a distribution";
 

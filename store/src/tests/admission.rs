@@ -130,16 +130,20 @@ async fn order_of(jobs: &[(usize, i32, u64)], resource: bool) -> Vec<usize> {
         order.push(names[&next]);
         running = next;
     }
-    let turns: i64 =
+    let remembered: i64 =
         kit.outside().query_row("SELECT count(*) FROM lock_served", [], |row| row.get(0)).unwrap();
-    assert_eq!((order.len(), turns), (jobs.len(), 0), "every job was started, and no turn is left behind");
+    assert_eq!(
+        (order.len(), remembered),
+        (jobs.len(), 0),
+        "every job was started, and no time of service is left"
+    );
     order
 }
 
-/// A regression: the queue of a lock knew only the batch whose place had just been released. With three batches, the two
-/// older ones took turns and the third waited until they were empty.
+/// A regression: the queue of a lock knew only the batch whose lock had just been released. With three batches, the two
+/// older ones alternated and the third waited until they were empty.
 #[tokio::test]
-async fn three_batches_that_wait_for_one_lock_are_served_in_turn() {
+async fn three_batches_that_wait_for_one_lock_are_served_alternately() {
     let jobs: Vec<(usize, i32, u64)> =
         (0..9).map(|number| (number / 3, 0, 1 + u64::try_from(number).unwrap())).collect();
     assert_eq!(order_of(&jobs, true).await, [0, 3, 6, 1, 4, 7, 2, 5, 8]);

@@ -185,8 +185,8 @@ async fn a_filled_batch_with_a_canary_waits_for_it() {
     assert_eq!(kit.store.batch_filled(BatchId::new(), at(4)).await.unwrap(), None);
 }
 
-/// A job that also wants places of these resources.
-async fn job_with_places(kit: &Kit, name: &str, batch: BatchId, canary: bool, resources: &[&str]) -> RunId {
+/// A job that also wants permits of these resources.
+async fn job_with_permits(kit: &Kit, name: &str, batch: BatchId, canary: bool, resources: &[&str]) -> RunId {
     kit.server(name).await;
     let mut run = new_job(name, at(1), None, name);
     run.locks.extend(resources.iter().map(|resource| lock(resource, OnConflict::Wait)));
@@ -196,23 +196,23 @@ async fn job_with_places(kit: &Kit, name: &str, batch: BatchId, canary: bool, re
 }
 
 #[tokio::test]
-async fn a_job_behind_the_gate_of_the_canaries_takes_no_place_from_them() {
+async fn a_job_behind_the_gate_of_the_canaries_takes_no_permit_from_them() {
     let kit = Kit::new();
     let mut busy = new_run(at(0));
     busy.locks = vec![lock("site/north", OnConflict::Wait)];
     let busy = kit.create_run(busy).await;
     assert_eq!(claim_all(&kit, 2).await, [busy]);
     let id = batch(&kit, 1, None).await;
-    let places = id.resource();
-    let canary = job_with_places(&kit, "A", id, true, &[&places, "site/north"]).await;
-    let next = job_with_places(&kit, "B", id, false, &[&places]).await;
-    let last = job_with_places(&kit, "C", id, false, &[&places, "site/north"]).await;
+    let in_progress = id.resource();
+    let canary = job_with_permits(&kit, "A", id, true, &[&in_progress, "site/north"]).await;
+    let next = job_with_permits(&kit, "B", id, false, &[&in_progress]).await;
+    let last = job_with_permits(&kit, "C", id, false, &[&in_progress, "site/north"]).await;
     assert_eq!(claim_all(&kit, 3).await, []);
     kit.end(busy, Outcome::Succeeded, at(4)).await;
     assert_eq!(claim_all(&kit, 5).await, [canary]);
     succeed(&kit, canary, at(6)).await;
     for (run, second) in [(next, 7), (last, 9)] {
-        assert_eq!(claim_all(&kit, second).await, [run], "an open gate gives the places, one at a time");
+        assert_eq!(claim_all(&kit, second).await, [run], "an open gate gives the permits, one at a time");
         succeed(&kit, run, at(second + 1)).await;
     }
     let rows: i64 = kit.outside().query_row("SELECT count(*) FROM locks", [], |row| row.get(0)).unwrap();
@@ -220,17 +220,17 @@ async fn a_job_behind_the_gate_of_the_canaries_takes_no_place_from_them() {
 }
 
 #[tokio::test]
-async fn a_batch_that_stops_at_its_canary_hands_no_place_to_the_jobs_behind_it() {
+async fn a_batch_that_stops_at_its_canary_hands_no_permit_to_the_jobs_behind_it() {
     let kit = Kit::new();
     let id = batch(&kit, 1, None).await;
-    let canary = job_with_places(&kit, "A", id, true, &["site/north"]).await;
-    let other = job_with_places(&kit, "B", id, false, &["site/north"]).await;
+    let canary = job_with_permits(&kit, "A", id, true, &["site/north"]).await;
+    let other = job_with_permits(&kit, "B", id, false, &["site/north"]).await;
     assert_eq!(claim_all(&kit, 2).await, [canary]);
     kit.end(canary, Outcome::Cancelled, at(3)).await;
     let mut elsewhere = new_run(at(4));
     elsewhere.locks = vec![lock("site/north", OnConflict::Wait)];
     let elsewhere = kit.create_run(elsewhere).await;
-    assert_eq!(claim_all(&kit, 5).await, [elsewhere], "the place is not kept idle behind the gate");
+    assert_eq!(claim_all(&kit, 5).await, [elsewhere], "the permit is not kept idle behind the gate");
     kit.store.continue_batch(id, "ann", at(6)).await.unwrap().unwrap();
     assert_eq!(claim_all(&kit, 7).await, []);
     kit.end(elsewhere, Outcome::Succeeded, at(8)).await;

@@ -221,7 +221,7 @@ pub struct LastSuccess {
     pub job_id: String,
     /// The time of its end.
     pub ended_at: Timestamp,
-    /// Its events that say what it was to install on what machine.
+    /// The events of the job that say what it was to install on what machine.
     pub begun: Vec<EventJson>,
 }
 

@@ -191,7 +191,7 @@ impl JobView {
                 .as_ref()
                 .and_then(|success| job_facts::compared(&parts.begun, success, now)),
             events: detail.events.iter().rev().map(|event| EventRow::of(event, now)).collect(),
-            log: over && f.may_operate() && job.workflow == "provision",
+            log: over && f.may_operate() && job.workflow == words::INSTALLATION,
             f,
         }
     }
@@ -199,7 +199,7 @@ impl JobView {
 
 fn kind(workflow: &str) -> &'static str {
     match workflow {
-        "provision" => "Installation",
+        words::INSTALLATION => "Installation",
         "diagnostics" => "Diagnostics",
         "power.cycle" => "Power cycle",
         "bmc.reset" => "Restart of the BMC",
@@ -259,7 +259,7 @@ const NOT_CLEANED_UP: [&str; 2] = ["unreadable", "restored"];
 fn machine(job: &JobJson, steps: &[StepJson]) -> Option<String> {
     let began =
         |is_meant: fn(&str) -> bool| steps.iter().any(|step| step.phase != "skipped" && is_meant(&step.step));
-    let is_installation = job.workflow == "provision";
+    let is_installation = job.workflow == words::INSTALLATION;
     let is_left =
         job.failure.as_ref().is_some_and(|failure| NOT_CLEANED_UP.contains(&failure.class.as_str()));
     let said = match job.cleanup.state.as_str() {
@@ -285,7 +285,7 @@ fn verbs(job: &JobJson, offered: &[String]) -> Vec<Verb> {
             "resume" => ("Resume…", Some("working"), "main"),
             "finish" => ("Finish…", Some("done"), "main"),
             // Another installation forces the host off and writes its disk.
-            "retry" if job.workflow == "provision" => ("Retry…", Some("retry"), "risk"),
+            "retry" if job.workflow == words::INSTALLATION => ("Retry…", Some("retry"), "risk"),
             "retry" if job.outcome.as_deref() == Some("succeeded") => ("Retry…", Some("retry"), ""),
             "retry" => ("Retry…", Some("retry"), "main"),
             _ => return None,

@@ -100,7 +100,7 @@ enum Seen {
     Runs(String),
     /// No task is shown and the new version is not installed: it may run.
     Unseen(String),
-    /// It is read for two minutes whether the server lost power.
+    /// The server may have lost power; the power state is read for two minutes.
     Unclear(String),
     Ended(UpdateState),
     /// The server lost power: nothing is flashed any more.

@@ -37,6 +37,31 @@ fn dhcp_runs_on_all_links_at_once_and_the_link_that_reaches_the_controller_is_ke
 }
 
 #[test]
+fn without_a_dhcp_server_the_controller_is_tried_by_the_addresses_that_the_kernel_makes_itself() {
+    let clock = VirtualClock::default();
+    let kernel = FakeKernel::new(&clock, vec![link(2), link(3)]);
+    let log = log();
+    let mut connector = Connector::new(&kernel, None, 7, log.clone());
+    // The kernel makes an address of a link that is on, from router advertisements or as link-local; that takes it some seconds.
+    let probe = || {
+        let is_on = kernel.links.borrow().iter().all(|link| link.up);
+        if is_on && clock.elapsed() >= Duration::from_secs(5) { Reach::Accepted } else { away() }
+    };
+    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert!(clock.elapsed() < Duration::from_secs(10), "no lease is waited for: {:?}", clock.elapsed());
+    let asked = [2, 3].map(|index| kernel.sent_on(index));
+    assert!(asked.iter().all(|sent| *sent > 0), "a lease is asked for meanwhile: {asked:?}");
+    assert!(log.tail(8192).contains("in use: the addresses of the kernel"), "{}", log.tail(8192));
+    // What reaches the controller stays as it is: no lease is asked for or taken any more.
+    for _ in 0..200 {
+        connector.round(&clock);
+    }
+    assert_eq!([2, 3].map(|index| kernel.sent_on(index)), asked);
+    let switched = |change: &Change| matches!(change, Change::Switch { up: true, .. });
+    assert!(kernel.changes.borrow().iter().all(switched), "{:?}", kernel.changes.borrow());
+}
+
+#[test]
 fn a_signal_after_a_minute_is_waited_for_and_used_at_once() {
     let clock = VirtualClock::default();
     let mut kernel = FakeKernel::new(&clock, vec![Link { carrier: false, ..link(2) }]);

@@ -70,7 +70,7 @@ impl BackupSource {
     /// Restores the backup. Returns its place.
     ///
     /// # Errors
-    /// Those of [`restore`], and when a registry cannot be read.
+    /// When [`restore`] refuses or fails, or a registry cannot be read.
     pub async fn restore(
         &self,
         settings: &Settings,

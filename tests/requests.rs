@@ -136,13 +136,19 @@ async fn a_whole_job_needs_few_requests_on_the_bmcs_of_all_vendors() {
     let mut table = vec![head("vendor")];
     let started_once = VENDORS.iter().chain(VARIANTS).filter(|vendor| !STARTED_TWICE.contains(&vendor.name));
     for vendor in started_once {
-        let bmc = SimBmcConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0);
-        let expand = bmc.service.expand;
-        let mut spec = healthy("ECO-2");
-        spec.bmc = Some(Box::new(bmc));
-        let sent = JobRequests::on(spec).await;
-        table.push(sent.row(vendor.name, expand));
-        assert!(sent.requests.len() <= MOST, "{}:\n{}", vendor.name, sent.listing());
+        let spec = |on: bool| {
+            let bmc = SimBmcConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap();
+            let mut bmc = bmc.in_time(0.0);
+            bmc.starts_on = on;
+            let expand = bmc.service.expand;
+            (expand, ServerSpec { bmc: Some(Box::new(bmc)), ..healthy("ECO-2") })
+        };
+        let ((expand, off), (_, on)) = (spec(false), spec(true));
+        let (off, on) = tokio::join!(Box::pin(JobRequests::on(off)), Box::pin(JobRequests::on(on)));
+        for (sent, found, most) in [(off, "", MOST), (on, ", on", MOST_FOUND_ON)] {
+            table.push(sent.row(&format!("{}{found}", vendor.name), expand));
+            assert!(sent.requests.len() <= most, "{}{found}:\n{}", vendor.name, sent.listing());
+        }
     }
     println!("{}", table.join("\n"));
 }

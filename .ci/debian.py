@@ -116,7 +116,7 @@ class Debian:
 
     def named(self):
         """The paths that have the name of the program, but for logs and what the commands of an operator were given."""
-        skipped = [word for name in ("/proc", "/dev", "/root", "/var/log") for word in ("-path", name, "-o")]
+        skipped = [word for name in ("/proc", "/dev", "/root", "/srv", "/var/log") for word in ("-path", name, "-o")]
         found = self.run("find", "/", "-xdev", "(", *skipped[:-1], ")", "-prune", "-o", "-name", "*shoal*", "-prune", "-print")
         return set(found.split())
 

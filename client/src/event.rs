@@ -201,7 +201,7 @@ fn of_type(text: &str) -> Result<Glob, String> {
 }
 
 /// Whether a text has the form of a glob: `*` stands for any characters, `?` for one.
-fn is_like(glob: &str, text: &str) -> bool {
+pub(super) fn is_like(glob: &str, text: &str) -> bool {
     let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
     let (mut at, mut place) = (0, 0);
     // The last star, and the place in the text up to which it reaches.

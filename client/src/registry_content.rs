@@ -2,16 +2,20 @@
 //!
 //! ```text
 //!   delete REPOSITORY:TAG       the tag goes; its content stays until garbage is collected, if nothing else needs it
+//!   delete REPOSITORY:GLOB      every tag like it goes that is not immutable
 //!   delete REPOSITORY@DIGEST    the manifest goes, with every tag that names it
 //!       without --yes           what would go; nothing is sent
 //! ```
 //!
 //! Invariant: what the registry never deletes (an immutable tag, held content) is refused here with its reason, before a request.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::connection::Client;
 use super::error::CliError;
+use super::event::is_like;
 use super::exit::Exit;
 use super::output::{Column, Output, counted, join, plain, text};
 
@@ -118,60 +122,114 @@ pub(super) fn show_repository(repository: &Value, output: &mut Output<'_>) -> Re
     Ok(())
 }
 
-/// Deletes a tag or a manifest, or shows what would go.
+/// Deletes tags or manifests, or shows what would go. All are looked at before the first one is deleted.
 pub(super) async fn delete(
-    image: &str,
+    images: &[String],
     yes: bool,
+    expect: Option<usize>,
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let (name, reference) = parts(image)?;
-    let shown = repository(name, client).await?;
-    let gone = Gone::of(&shown, name, reference)?;
-    // A manifest with a tag exists.
-    if gone.tags.is_empty() && !client.has_manifest(name, reference).await? {
+    let found = find(images, client).await?;
+    if let Some(expected) = expect.filter(|expected| *expected != found.len()) {
+        return Err(CliError::failed(format!(
+            "the images are {} now and {expected} were expected; nothing was deleted: preview it again",
+            found.len()
+        )));
+    }
+    let (mut deleted, several) = (0, found.len() > 1);
+    for (name, gone) in &found {
+        if yes && let Err(why) = client.delete_manifest(name, &gone.reference).await {
+            if several {
+                output.note(format!("{deleted} of {} images were deleted before this one", found.len()));
+            }
+            return Err(why);
+        }
+        deleted += 1;
+    }
+    if output.json {
+        let mut documents: Vec<Value> = found.iter().map(|(name, gone)| gone.document(name, !yes)).collect();
+        return match documents.pop() {
+            Some(only) if !several => output.document(&only),
+            last => {
+                documents.extend(last);
+                output.document(&json!({ "dry_run": !yes, "images": documents }))
+            }
+        };
+    }
+    if let [(name, gone)] = found.as_slice() {
+        gone.show(name, yes, output)?;
+    } else {
+        let rows: Vec<Vec<String>> = found.iter().map(|(name, gone)| gone.row(name)).collect();
+        output.table(&["IMAGE", "DIGEST", "BYTES", "OTHER TAGS", "HELD BY"], &rows)?;
+        output.line(format!("{} {} images", if yes { "deleted" } else { "would delete" }, found.len()))?;
+    }
+    output.note(match yes {
+        true => {
+            "garbage collection removes content that nothing needs: shoal registry gc --online".to_owned()
+        }
+        false if several => format!("nothing was changed; add --yes --expect {}", found.len()),
+        false => "nothing was changed; add --yes".to_owned(),
+    });
+    Ok(())
+}
+
+/// The images that the arguments name, each once, in their order. Each repository is read once.
+async fn find(images: &[String], client: &Client) -> Result<Vec<(String, Gone)>, CliError> {
+    let mut repositories: BTreeMap<&str, Value> = BTreeMap::new();
+    let mut found: Vec<(String, Gone)> = Vec::new();
+    for image in images {
+        let (name, reference) = parts(image)?;
+        if !repositories.contains_key(name) {
+            repositories.insert(name, repository(name, client).await?);
+        }
+        let Some(shown) = repositories.get(name) else { continue };
+        for reference in like(shown, name, reference)? {
+            if found.iter().any(|(other, gone)| other == name && gone.reference == reference) {
+                continue;
+            }
+            let gone = Gone::of(shown, name, &reference)?;
+            // A manifest with a tag exists.
+            if gone.tags.is_empty() && !client.has_manifest(name, &reference).await? {
+                return Err(CliError::Local {
+                    message: format!("{} has no manifest {}", plain(name), plain(&reference)),
+                    exit: Exit::NotFound,
+                });
+            }
+            found.push((name.to_owned(), gone));
+        }
+    }
+    Ok(found)
+}
+
+/// The tags of a repository that are like a glob, but for immutable ones, which are never deleted; a reference without a star or a
+/// question mark is itself.
+fn like(repository: &Value, name: &str, reference: &str) -> Result<Vec<String>, CliError> {
+    if reference.contains(':') || !reference.contains(['*', '?']) {
+        return Ok(vec![reference.to_owned()]);
+    }
+    let mutable = list(repository, "tags").filter(|tag| immutable(tag).is_empty());
+    let tags = mutable.filter_map(|tag| tag["tag"].as_str()).filter(|tag| is_like(reference, tag));
+    let tags: Vec<String> = tags.map(str::to_owned).collect();
+    if tags.is_empty() {
         return Err(CliError::Local {
-            message: format!("{} has no manifest {}", plain(name), plain(reference)),
+            message: format!(
+                "{} has no tag like {} that can be deleted; `shoal registry ls {} --online` lists its tags",
+                plain(name),
+                plain(reference),
+                plain(name)
+            ),
             exit: Exit::NotFound,
         });
     }
-    if yes {
-        client.delete_manifest(name, reference).await?;
-    }
-    if output.json {
-        return output.document(&json!({
-            "dry_run": !yes, "repository": name, "reference": reference, "digest": gone.digest, "tags": gone.tags,
-            "bytes": gone.bytes, "held_by": gone.held_by,
-        }));
-    }
-    let verb = if yes { "deleted" } else { "would delete" };
-    let what = if gone.is_tag { "the tag" } else { "the manifest" };
-    output.line(format!("{verb} {what} {}", plain(image)))?;
-    output.fields(&[
-        ("digest", plain(&gone.digest)),
-        ("tags", gone.tags.iter().map(|tag| plain(tag)).collect::<Vec<String>>().join(" ")),
-        ("bytes", gone.bytes.map(|bytes| bytes.to_string()).unwrap_or_default()),
-    ])?;
-    if gone.is_tag {
-        let others = match gone.others.is_empty() {
-            true => String::new(),
-            false => format!("; it has other tags: {}", plain(&gone.others.join(" "))),
-        };
-        output.note(format!("the content stays and has its digest{others}"));
-    }
-    for owner in &gone.held_by {
-        output.note(format!("{} holds the content", plain(owner)));
-    }
-    output.note(match yes {
-        true => "garbage collection removes content that nothing needs: shoal registry gc --online",
-        false => "nothing was changed; add --yes",
-    });
-    Ok(())
+    Ok(tags)
 }
 
 /// The content that a deletion removes.
 #[derive(Debug)]
 struct Gone {
+    /// The tag or digest.
+    reference: String,
     is_tag: bool,
     digest: String,
     /// The tags that go.
@@ -232,6 +290,7 @@ impl Gone {
             .map(|tag| text(tag, "/tag"))
             .filter(|tag| !tags.contains(tag));
         Ok(Self {
+            reference: reference.to_owned(),
             is_tag,
             others: others.collect(),
             bytes: named.first().and_then(|tag| tag["bytes"].as_u64()),
@@ -239,6 +298,49 @@ impl Gone {
             tags,
             held_by,
         })
+    }
+
+    fn document(&self, name: &str, dry_run: bool) -> Value {
+        json!({
+            "dry_run": dry_run, "repository": name, "reference": self.reference, "digest": self.digest, "tags": self.tags,
+            "bytes": self.bytes, "held_by": self.held_by,
+        })
+    }
+
+    fn image(&self, name: &str) -> String {
+        plain(&format!("{name}{}{}", if self.is_tag { ':' } else { '@' }, self.reference))
+    }
+
+    fn row(&self, name: &str) -> Vec<String> {
+        vec![
+            self.image(name),
+            plain(&self.digest),
+            self.bytes.map(|bytes| bytes.to_string()).unwrap_or_default(),
+            plain(&self.others.join(" ")),
+            plain(&self.held_by.join(", ")),
+        ]
+    }
+
+    fn show(&self, name: &str, yes: bool, output: &mut Output<'_>) -> Result<(), CliError> {
+        let verb = if yes { "deleted" } else { "would delete" };
+        let what = if self.is_tag { "the tag" } else { "the manifest" };
+        output.line(format!("{verb} {what} {}", self.image(name)))?;
+        output.fields(&[
+            ("digest", plain(&self.digest)),
+            ("tags", self.tags.iter().map(|tag| plain(tag)).collect::<Vec<String>>().join(" ")),
+            ("bytes", self.bytes.map(|bytes| bytes.to_string()).unwrap_or_default()),
+        ])?;
+        if self.is_tag {
+            let others = match self.others.is_empty() {
+                true => String::new(),
+                false => format!("; it has other tags: {}", plain(&self.others.join(" "))),
+            };
+            output.note(format!("the content stays and has its digest{others}"));
+        }
+        for owner in &self.held_by {
+            output.note(format!("{} holds the content", plain(owner)));
+        }
+        Ok(())
     }
 }
 
@@ -283,8 +385,8 @@ mod tests {
         }
     }
 
-    fn of(reference: &str) -> Result<Gone, CliError> {
-        let repository = json!({
+    fn debian() -> Value {
+        json!({
             "tags": [
                 { "tag": "13", "digest": "sha256:aa", "bytes": 7, "immutable": false, "held_by": [] },
                 { "tag": "latest", "digest": "sha256:aa", "bytes": 7, "immutable": false, "held_by": [] },
@@ -292,8 +394,22 @@ mod tests {
                 { "tag": "used", "digest": "sha256:cc", "bytes": 9, "immutable": false, "held_by": ["job J"] },
             ],
             "held": [{ "digest": "sha256:dd", "owner": "job K" }],
-        });
-        Gone::of(&repository, "os/debian", reference)
+        })
+    }
+
+    fn of(reference: &str) -> Result<Gone, CliError> {
+        Gone::of(&debian(), "os/debian", reference)
+    }
+
+    #[test]
+    fn a_glob_names_the_tags_like_it_that_can_be_deleted() {
+        let like = |glob: &str| like(&debian(), "os/debian", glob);
+        assert_eq!(like("*").unwrap(), ["13", "latest", "used"], "never the immutable one");
+        assert_eq!(like("1?").unwrap(), ["13"]);
+        assert_eq!(like("13").unwrap(), ["13"]);
+        assert_eq!(like("sha256:aa").unwrap(), ["sha256:aa"]);
+        let none = like("v*").unwrap_err();
+        assert!(none.to_string().contains("no tag like v* that can be deleted"), "{none}");
     }
 
     #[test]

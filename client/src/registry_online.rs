@@ -14,12 +14,14 @@ use super::registry_content;
 pub enum RegistryRequest {
     /// List the repositories, or the tags of one, once or until the process is ended.
     List(Option<String>, WatchArgs),
-    /// Delete a tag or a manifest, or preview it.
+    /// Delete tags or manifests, or preview it.
     Delete {
-        /// `REPOSITORY:TAG` or `REPOSITORY@DIGEST`.
-        image: String,
-        /// Whether the image is deleted, and not only previewed.
+        /// Each as `REPOSITORY:TAG`, with `*` and `?` in the tag for all that are like it, or `REPOSITORY@DIGEST`.
+        images: Vec<String>,
+        /// Whether the images are deleted, and not only previewed.
         yes: bool,
+        /// The number of images that a preview showed; another number of now is an error.
+        expect: Option<usize>,
     },
     /// Show the status.
     Status,
@@ -66,7 +68,9 @@ pub async fn run(request: RegistryRequest, client: &Client, output: &mut Output<
             };
             watch.list(Source::Events(client), output, show).await
         }
-        RegistryRequest::Delete { image, yes } => registry_content::delete(&image, yes, client, output).await,
+        RegistryRequest::Delete { images, yes, expect } => {
+            registry_content::delete(&images, yes, expect, client, output).await
+        }
         RegistryRequest::Status => {
             let status = client.get(&["registry"], &[]).await?.body;
             show(&status, output)

@@ -38,14 +38,17 @@ pub(super) enum RegistryCommand {
         #[command(flatten)]
         watch: WatchArgs,
     },
-    /// Delete a tag, or a manifest with every tag that names it, through a running controller
+    /// Delete tags, or manifests with every tag that names them, through a running controller
     Delete {
-        /// What is deleted: REPOSITORY:TAG or REPOSITORY@DIGEST
-        #[arg(value_name = "IMAGE")]
-        image: String,
-        /// Delete it; without this only a preview is shown
+        /// What is deleted: REPOSITORY:TAG, REPOSITORY:GLOB for all tags like it, or REPOSITORY@DIGEST; may be given more than once
+        #[arg(value_name = "IMAGE", required = true)]
+        images: Vec<String>,
+        /// Delete them; without this only a preview is shown
         #[arg(long)]
         yes: bool,
+        /// The number of images that the preview showed; if it has changed, nothing is deleted
+        #[arg(long, value_name = "N", requires = "yes")]
+        expect: Option<usize>,
     },
     /// Collect garbage: remove content that no tag, manifest or pin needs
     Gc {
@@ -134,7 +137,9 @@ impl RegistryCommand {
             Self::Ls { repository, online: true, watch } => {
                 Some(RegistryRequest::List(repository.clone(), *watch))
             }
-            Self::Delete { image, yes } => Some(RegistryRequest::Delete { image: image.clone(), yes: *yes }),
+            Self::Delete { images, yes, expect } => {
+                Some(RegistryRequest::Delete { images: images.clone(), yes: *yes, expect: *expect })
+            }
             Self::Status => Some(RegistryRequest::Status),
             Self::ReadOnly { state, reason } => {
                 Some(RegistryRequest::ReadOnly((state == "on").then(|| reason.clone().unwrap_or_default())))

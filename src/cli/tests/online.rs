@@ -80,6 +80,27 @@ fn a_tag_is_deleted_after_a_preview_and_with_consent_only() {
 }
 
 #[test]
+fn many_tags_are_previewed_together_and_deleted_only_while_their_number_is_that_of_the_preview() {
+    let controller = registry();
+    let many = ["registry", "delete", "os/debian:*", "os/debian:13"];
+    let preview = controller.shoal(&many).ends_with(0);
+    for part in ["os/debian:13", "os/debian:used", "job J-1", "would delete 2 images"] {
+        assert!(preview.out.contains(part), "{part} in {}", preview.out);
+    }
+    assert!(!preview.out.contains("os/debian:v1"), "an immutable tag: {}", preview.out);
+    assert!(preview.err.contains("--yes --expect 2"), "{}", preview.err);
+    let other = controller.shoal(&[&many[..], &["--yes", "--expect", "3"]].concat()).ends_with(1);
+    assert!(other.err.contains("2 now and 3 were expected"), "{}", other.err);
+    assert!(deletions(&controller).is_empty());
+    let gone = controller.shoal(&[&many[..], &["--yes", "--expect", "2", "--json"]].concat()).ends_with(0);
+    assert_eq!(gone.json()["images"].as_array().unwrap().len(), 2, "{}", gone.out);
+    assert_eq!(deletions(&controller), ["/v2/os/debian/manifests/13", "/v2/os/debian/manifests/used"]);
+    // What the registry keeps is refused before the first deletion.
+    controller.shoal(&["registry", "delete", "os/debian:13", "os/debian:v1", "--yes"]).ends_with(1);
+    assert_eq!(deletions(&controller).len(), 2);
+}
+
+#[test]
 fn what_the_registry_keeps_is_not_deleted() {
     let controller = registry();
     for (image, reason, code) in [

@@ -1,5 +1,7 @@
 //! Jobs with `delivery: media`: the OS image on the medium, and results that arrive as reads of it.
 
+use std::fs::DirEntry;
+use std::path::Path;
 use std::time::Duration;
 
 use beacon::{BeaconStep, CodeBook, Message, Symbol};
@@ -31,6 +33,19 @@ fn quick(serial: &str, behaviour: InstallerBehaviour) -> ServerSpec {
     spec
 }
 
+/// The bytes of all files below a folder, but for the database and the boot image, which is stored once for all jobs.
+fn stored(folder: &Path) -> u64 {
+    let of = |entry: DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() && name != "maintenance" => stored(&entry.path()),
+            kind if kind.is_file() && !name.starts_with("provisioner.db") => entry.metadata().unwrap().len(),
+            _ => 0,
+        }
+    };
+    std::fs::read_dir(folder).unwrap().map(|entry| of(entry.unwrap())).sum()
+}
+
 fn of_type<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["type"] == name).collect()
 }
@@ -51,8 +66,16 @@ async fn ended(scene: &Scene, id: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_without_a_network_is_installed_from_its_medium_and_reports_by_reads_of_it() {
     let scene = Scene::start(vec![quick("DEL-1", InstallerBehaviour::default())]).await;
+    let data = scene.folder.path().join("data");
+    let before = stored(&data);
+    assert!(before > 10_000, "the OS image is in the registry: {before} bytes");
     let id = create(&scene, "DEL-1").await;
     let job = ended(&scene, &id).await;
+    let more = stored(&data).saturating_sub(before);
+    assert!(
+        more < 10_000,
+        "{more} bytes more: the medium is computed from the blobs of the registry, nothing is stored twice"
+    );
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     let events = scene.admin.events(&id).await;
     let done: Vec<&str> = of_type(&events, "report.progress")

@@ -53,7 +53,12 @@ fn run(target: &str, serial: &str) -> (Output, Option<Value>) {
     write_task(&path, &url, target);
     // Beside the other program: a shell between cargo and the compiler drops variables whose name has a hyphen.
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_shoal")).with_file_name("shoal-agent"));
-    command.env_clear().args(["--serial", serial, "--report-limit", "60", "--medium"]).arg(&path);
+    command.env_clear();
+    // A run with line counters says where they are written.
+    if let Some(counters) = std::env::var_os("LLVM_PROFILE_FILE") {
+        command.env("LLVM_PROFILE_FILE", counters);
+    }
+    command.args(["--serial", serial, "--report-limit", "60", "--medium"]).arg(&path);
     let output = command.output().unwrap();
     (output, reports.try_iter().last())
 }

@@ -89,7 +89,13 @@ async fn each_report_of_the_document_is_accepted_and_one_without_a_required_fiel
             _ => recipe(),
         };
         let token = reporting(&scene.admin, serial, recipe).await;
-        let lacking = json!({ "status": report["status"].as_str().unwrap().to_uppercase() });
+        let mut lacking = report.clone();
+        let required = match report["status"].as_str() {
+            Some("failed") => "failed_step",
+            Some("progress") => "step",
+            _ => "status",
+        };
+        lacking.as_object_mut().unwrap().remove(required).unwrap();
         scene.admin.report(serial, &token, &lacking).await.refused(400, "validation_error");
         scene.admin.report(serial, &token, &report).await.expect(200);
     }

@@ -126,11 +126,15 @@ fn identify(start: &[u8]) -> Found {
         // INCOMPAT_64BIT
         let high = if le(0x460, 4) & 0x80 != 0 { le(0x550, 4) << 32 } else { 0 };
         let blocks = le(0x404, 4) | high;
-        // A last group that could hold nothing but its own tables is left out.
         return Found::Growable {
             kind: Kind::Ext4,
             bytes: blocks.saturating_mul(block),
-            unused: 8 * block * block,
+            unused: unused_by_ext4(
+                block,
+                blocks,
+                le(0x428, 4).saturating_mul(le(0x458, 2).max(128)),
+                le(0x4ce, 2),
+            ),
         };
     }
     if has(0, b"XFSB") {
@@ -159,6 +163,18 @@ fn identify(start: &[u8]) -> Found {
     })
 }
 
+/// The bytes of a last group that resize2fs leaves out, because it would hold little but its own tables: the table of its inodes, two
+/// bitmaps, a copy of the superblock and of the group descriptors with their reserve, and fifty blocks (`adjust_fs_info` of e2fsprogs).
+/// Never more than a group. `inodes` is the size of the table of inodes of one group, `reserved` the reserve in blocks.
+fn unused_by_ext4(block: u64, blocks: u64, inodes: u64, reserved: u64) -> u64 {
+    const FIXED: u64 = 2 + 1 + 50;
+    const DESCRIPTOR: u64 = 64;
+    let group = 8 * block;
+    let descriptors = (blocks / group + 1).saturating_mul(DESCRIPTOR).div_ceil(block);
+    let tables = inodes.div_ceil(block).saturating_add(descriptors).saturating_add(reserved);
+    tables.saturating_add(FIXED).min(group) * block
+}
+
 /// Grows the file system of a partition. The disk is closed; `open` opens it again for reading the size back. Returns what was done, for
 /// the log.
 ///
@@ -179,7 +195,14 @@ pub fn grow(
     let number = grown.number;
     let shown = format!("the {} of partition {number}", kind.driver());
     if before.saturating_add(unused) >= size {
-        return Ok(format!("{shown} has {before} bytes, which is all of it"));
+        return Ok(match size.checked_sub(before) {
+            Some(rest) if rest > 0 => {
+                format!(
+                    "{shown} has {before} bytes, which is all of it but for {rest} that are too few for it"
+                )
+            }
+            _ => format!("{shown} has {before} bytes, which is all of it"),
+        });
     }
     let device = host.partition(name, number, (grown.range.start / 512, size / 512))?;
     let program = kind.program(&device, host.root());
@@ -211,7 +234,8 @@ pub fn grow(
         })
         .map_err(|source| format!("reading {shown} back: {}", crate::discovery::chain(&source)))?;
     match after {
-        Found::Growable { kind: same, bytes, .. }
+        // What is left out depends on the size that it has now.
+        Found::Growable { kind: same, bytes, unused }
             if same == kind && bytes <= size && bytes.saturating_add(unused) >= size =>
         {
             Ok(format!("{shown} grew from {before} to {bytes} bytes"))
@@ -267,6 +291,15 @@ mod tests {
         assert_eq!(size(&xfs), (Kind::Xfs, 65_536 * 4096));
         let btrfs = with(&[(0x1_0040, b"_BHRfS_M"), (0x1_0070, &[0, 0, 0, 0, 1])]);
         assert_eq!(size(&btrfs), (Kind::Btrfs, 1 << 32));
+    }
+
+    #[test]
+    fn only_the_rest_that_an_ext4_cannot_use_is_left_out() {
+        // Blocks of 4 KiB, 8,192 inodes of 256 bytes in a group, 1,024 reserved blocks: 512 + 1 + 1,024 + 53 blocks.
+        let (block, mib) = (4096, 1 << 20);
+        assert_eq!(unused_by_ext4(block, 30_000, 8192 * 256, 1024), 1590 * block);
+        assert!(unused_by_ext4(block, 30_000, 8192 * 256, 1024) < 7 * mib, "35 MiB more are used");
+        assert_eq!(unused_by_ext4(block, u64::MAX, u64::MAX, u64::MAX), 128 * mib, "never more than a group");
     }
 
     #[test]

@@ -180,7 +180,8 @@ fn matches(hints: &DiskHints, disk: &DiskFacts) -> bool {
     };
     let wwn = hints.wwn.as_ref().map(|wwn| {
         let lower = wwn.trim().to_ascii_lowercase().replace('-', "");
-        let plain = ["0x", "naa.", "eui.", "wwn0x"].iter().find_map(|prefix| lower.strip_prefix(prefix));
+        let plain =
+            ["0x", "naa.", "eui.", "uuid.", "wwn0x"].iter().find_map(|prefix| lower.strip_prefix(prefix));
         plain.unwrap_or(&lower).to_owned()
     });
     whole(&hints.serial, &disk.serial)
@@ -306,7 +307,7 @@ mod tests {
     fn each_hint_alone_decides_for_one_of_several_equal_disks() {
         type Fact = fn(&mut DiskFacts);
         let equal = |name: &str| DiskFacts { name: name.to_owned(), bytes: 20 << 30, ..DiskFacts::default() };
-        let rows: [(&str, serde_json::Value, Fact, Fact); 18] = [
+        let rows: [(&str, serde_json::Value, Fact, Fact); 19] = [
             ("serial", " s-1 ".into(), |disk| disk.serial = Some("S-1".into()), |_| ()),
             (
                 "serial",
@@ -319,6 +320,7 @@ mod tests {
             ("wwn", "eui.5000c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
             ("wwn", "wwn-0x5000c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
             ("wwn", "5000c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
+            ("wwn", "uuid.5000-c500a1".into(), |disk| disk.wwn = Some("5000c500a1".into()), |_| ()),
             ("model", "mz-qL2".into(), |disk| disk.model = Some("SAMSUNG MZ-QL2".into()), |_| ()),
             (
                 "model",

@@ -1,9 +1,9 @@
 //! `GET /api/v1/overview`: the whole installation in numbers.
 //!
 //! The numbers are computed once for all readers of the same event: a copy is used for a second, and no longer than until the
-//! next event. A reader that comes because of an event therefore sees what the event says. Between two computations there is three times
-//! the time of the first, however many readers and events there are: a quarter of a core at most, until one takes longer than
-//! [`LONGEST_PAUSE`] allows.
+//! next event. A reader that comes because of an event therefore sees what the event says. The pause between two computations
+//! is three times as long as the first, however many readers and events there are: a quarter of a core at most, until a computation takes
+//! longer than [`LONGEST_PAUSE`] allows.
 
 use std::sync::Arc;
 use std::time::Duration;

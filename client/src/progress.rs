@@ -298,7 +298,7 @@ impl ProcessProgress {
     }
 
     /// Waits for work of this process and shows its progress.
-    pub async fn of<T>(mut self, err: &mut dyn Write, work: impl Future<Output = T>) -> T {
+    pub async fn while_waiting<T>(mut self, err: &mut dyn Write, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let done = loop {
             tokio::select! {
@@ -451,6 +451,23 @@ mod tests {
         assert!(result.is_err());
         assert_eq!(most.get(), 8);
         assert!(begun.get() < 40, "{} were begun", begun.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_of_this_process_shows_its_progress_until_it_ends() {
+        let mut err = Vec::new();
+        let work = async {
+            tokio::time::sleep(seconds(15)).await;
+            7
+        };
+        let progress = ProcessProgress::new("reading", Direction::Read, None);
+        assert_eq!(progress.while_waiting(&mut err, work).await, 7);
+        let shown = String::from_utf8(err).unwrap();
+        assert_eq!(
+            shown.lines().filter(|line| line.starts_with("reading: ")).count(),
+            2,
+            "after 2 s and 12 s: {shown}"
+        );
     }
 
     #[test]

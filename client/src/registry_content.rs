@@ -9,7 +9,7 @@
 //!
 //! Invariant: what the registry never deletes (an immutable tag, held content) is refused here with its reason, before a request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ use super::output::{Column, Output, counted, join, plain, text};
 
 /// The tags of one page.
 const PAGE: usize = 100;
+/// The maximum of images of one deletion.
+const MOST_DELETED: usize = 1000;
 /// The maximum of pages of tags.
 const MAX_PAGES: usize = 10_000;
 
@@ -137,27 +139,31 @@ pub(super) async fn delete(
             found.len()
         )));
     }
-    let (mut deleted, several) = (0, found.len() > 1);
-    for (name, gone) in &found {
-        if yes && let Err(why) = client.delete_manifest(name, &gone.reference).await {
-            if several {
-                output.note(format!("{deleted} of {} images were deleted before this one", found.len()));
-            }
-            return Err(why);
+    // By the arguments, so that the form of the output does not depend on what a glob finds.
+    let several = images.len() > 1 || images.iter().any(|image| is_glob(image));
+    if yes {
+        for (deleted, (name, gone)) in found.iter().enumerate() {
+            client.delete_manifest(name, &gone.reference).await.map_err(|why| match several {
+                true => CliError::failed(format!(
+                    "{}: {why}; {deleted} of {} images were deleted before it",
+                    gone.image(name),
+                    found.len()
+                )),
+                false => why,
+            })?;
         }
-        deleted += 1;
     }
     if output.json {
-        let mut documents: Vec<Value> = found.iter().map(|(name, gone)| gone.document(name, !yes)).collect();
-        return match documents.pop() {
+        let mut documents = found.iter().map(|(name, gone)| gone.document(name, !yes));
+        return match documents.next() {
             Some(only) if !several => output.document(&only),
-            last => {
-                documents.extend(last);
-                output.document(&json!({ "dry_run": !yes, "images": documents }))
+            first => {
+                let images: Vec<Value> = first.into_iter().chain(documents).collect();
+                output.document(&json!({ "dry_run": !yes, "images": images }))
             }
         };
     }
-    if let [(name, gone)] = found.as_slice() {
+    if let (false, [(name, gone)]) = (several, found.as_slice()) {
         gone.show(name, yes, output)?;
     } else {
         let rows: Vec<Vec<String>> = found.iter().map(|(name, gone)| gone.row(name)).collect();
@@ -174,10 +180,12 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// The images that the arguments name, each once, in their order. Each repository is read once.
+/// The images that the arguments name, each once, in their order. Each repository is read once. A tag of a manifest that is named itself
+/// goes with it and is left out.
 async fn find(images: &[String], client: &Client) -> Result<Vec<(String, Gone)>, CliError> {
     let mut repositories: BTreeMap<&str, Value> = BTreeMap::new();
     let mut found: Vec<(String, Gone)> = Vec::new();
+    let mut known: BTreeSet<(String, String)> = BTreeSet::new();
     for image in images {
         let (name, reference) = parts(image)?;
         if !repositories.contains_key(name) {
@@ -185,8 +193,13 @@ async fn find(images: &[String], client: &Client) -> Result<Vec<(String, Gone)>,
         }
         let Some(shown) = repositories.get(name) else { continue };
         for reference in like(shown, name, reference)? {
-            if found.iter().any(|(other, gone)| other == name && gone.reference == reference) {
+            if !known.insert((name.to_owned(), reference.clone())) {
                 continue;
+            }
+            if known.len() > MOST_DELETED {
+                return Err(CliError::failed(format!(
+                    "more than {MOST_DELETED} images are named; narrow the glob"
+                )));
             }
             let gone = Gone::of(shown, name, &reference)?;
             // A manifest with a tag exists.
@@ -199,13 +212,19 @@ async fn find(images: &[String], client: &Client) -> Result<Vec<(String, Gone)>,
             found.push((name.to_owned(), gone));
         }
     }
+    found.retain(|(name, gone)| !gone.is_tag || !known.contains(&(name.clone(), gone.digest.clone())));
     Ok(found)
+}
+
+/// Whether a reference, or an image with it, stands for all tags that are like it.
+fn is_glob(reference: &str) -> bool {
+    reference.contains(['*', '?'])
 }
 
 /// The tags of a repository that are like a glob, but for immutable ones, which are never deleted; a reference without a star or a
 /// question mark is itself.
 fn like(repository: &Value, name: &str, reference: &str) -> Result<Vec<String>, CliError> {
-    if reference.contains(':') || !reference.contains(['*', '?']) {
+    if !is_glob(reference) {
         return Ok(vec![reference.to_owned()]);
     }
     let mutable = list(repository, "tags").filter(|tag| immutable(tag).is_empty());

@@ -310,7 +310,8 @@ settings! {
     /// no limit.
     SITE_LIMIT site_limit: u32 = "0", Count { min: 0, max: 100_000 }, values::small_count;
     /// Time limits of steps, waits included, that replace the built-in ones, for example
-    /// webhook.wait=90m,redfish.mount.task=5m. A step that exceeds its limit fails the job.
+    /// webhook.wait=90m,redfish.mount.task=5m. A step that exceeds its limit fails the job. A job keeps the limits for ejecting and mounting that
+    /// it had when its BMC was discovered.
     STEP_TIMEOUTS step_timeouts: Vec<(String, Duration)> = empty, StepTimes, values::step_times;
     /// Timeout of one read from a BMC. Slow operations such as inserting media have longer fixed timeouts.
     REDFISH_TIMEOUT redfish_timeout: Duration =

@@ -360,7 +360,7 @@ async fn run_offline(
 
 /// Waits for work that reads the registry, and shows what it has read when it takes long.
 async fn reading<T>(what: &str, work: impl Future<Output = T>, output: &mut Output<'_>) -> T {
-    ProcessProgress::new(what, Direction::Read, None).of(&mut *output.err, work).await
+    ProcessProgress::new(what, Direction::Read, None).while_waiting(&mut *output.err, work).await
 }
 
 async fn retain(
@@ -426,7 +426,8 @@ async fn export(
     let mut new = std::fs::OpenOptions::new();
     let file = new.write(true).create_new(true).mode(0o600).open(&path).map_err(|error| refused(&error))?;
     let progress = ProcessProgress::new(format!("writing {}", path.display()), Direction::Write, None);
-    let file = match progress.of(&mut *output.err, registry.export(&repository, only, file)).await {
+    let file = match progress.while_waiting(&mut *output.err, registry.export(&repository, only, file)).await
+    {
         Ok(file) => file,
         Err(error) => {
             // An incomplete archive is removed.
@@ -467,7 +468,7 @@ async fn import(
             None => registry.import_registry(source).await.map_err(|error| failed(&error))?,
         })
     };
-    let imported = progress.of(&mut *output.err, work).await?;
+    let imported = progress.while_waiting(&mut *output.err, work).await?;
     let skipped: Vec<String> = imported
         .iter()
         .flat_map(|(repository, imported)| {

@@ -82,7 +82,7 @@ fn texts_below(folder: &Path) -> Vec<PathBuf> {
         if path.is_file() {
             // Fonts and pictures are no text.
             found.extend(std::fs::read_to_string(&path).is_ok().then_some(path));
-        } else if !path.ends_with("node_modules") {
+        } else if path.is_dir() && !["node_modules", "__pycache__"].iter().any(|name| path.ends_with(name)) {
             found.extend(texts_below(&path));
         }
     }

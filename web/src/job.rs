@@ -5,12 +5,12 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::json;
+use ui::INSTALLATION;
 use ui::State;
 use ui::data::{
     EventJson, EventPage, ExplanationJson, JobDetailJson, JobJson, JobPageJson, LastSuccess, MediaReads,
     ServerJson,
 };
-use ui::INSTALLATION;
 use ui::view::{Ask, AskEffect, JOB_FACTS, JobParts, JobView, LogView, Tab};
 use uuid::Uuid;
 

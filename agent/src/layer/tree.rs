@@ -63,7 +63,8 @@ pub(super) struct Metadata<'member> {
 /// Returns the error of a path whose directories cannot be opened or created.
 fn of_parents(source: Errno) -> io::Error {
     match source {
-        Errno::LOOP => refused("the path leads through links that never end"),
+        Errno::LOOP => refused("the path leads through links that never end, or through more than forty"),
+        Errno::NAMETOOLONG => refused("a name of the path has more than 255 bytes"),
         Errno::NOTDIR => refused("the path leads through what is no directory"),
         // A directory is created where nothing could be opened: a link to nowhere is there, and is not followed.
         Errno::EXIST => refused("the path leads through a link to what does not exist in the new system"),

@@ -4,16 +4,13 @@
 //!   STORAGE_ROOT            --+
 //!   directory of DB_PATH    --+--> the directory itself (device, inode) --flock--> held until the process ends
 //!   REGISTRY_STORAGE        --+    two settings that lead to one directory share one lock
-//!   DB_PATH                 -----> the file itself (device, inode) --flock, on local file systems--> held until the process ends
 //!
 //!   every second: does each path still lead to what was locked?  no --> this controller stops
 //! ```
 //!
 //! Invariants
-//! - A lock belongs to a directory or file, not to a name. A symbolic link, a bind mount and another spelling of a path lead to one lock.
-//! - The database file has a lock because it can be mounted into another directory. SQLite locks byte ranges of it with fcntl, and
-//!   a process that closes any descriptor of a file loses its fcntl locks on it (fcntl(2); sqlite.org/howtocorrupt.html, section 2.2).
-//!   So a [`DataLock`] lives longer than the store: it is taken before the database is opened, and it is the last field of what has both.
+//! - A lock belongs to a directory, not to a name. A symbolic link, a bind mount of the directory and another spelling of a path lead to
+//!   one lock. A bind mount of the database file alone has another directory, and is not noticed.
 //! - There is no lock file that could be removed. Only where a file system has no locks on directories (NFS), the lock is a
 //!   file in the directory, and its removal stops the holder.
 //! - A database with two names (hard links) is refused: SQLite would use two write-ahead logs for one file.
@@ -33,8 +30,6 @@ use settings::Settings;
 
 /// The file that is locked in a directory whose file system has no locks on directories.
 pub(super) const LOCK_FILE: &str = ".shoal-lock";
-/// The name of the database file in errors.
-const DATABASE: &str = "the database";
 /// The interval at which a controller compares its paths with what it locked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum of symbolic links in a row, as in the kernel.
@@ -75,21 +70,6 @@ impl Drop for Held {
     }
 }
 
-/// Whether a flock of this file and fcntl locks do not affect each other, as on local file systems. Others may carry out a flock as an
-/// fcntl lock of the whole file (flock(2), of NFS and CIFS), which shuts out SQLite.
-#[cfg(target_os = "linux")]
-fn has_own_flock(file: &File) -> bool {
-    /// The magic numbers (statfs(2)) of ext4, xfs, btrfs, f2fs, zfs, bcachefs, tmpfs and overlayfs.
-    const LOCAL: [u32; 8] =
-        [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0xCA45_1A4E, 0x0102_1994, 0x794C_7630];
-    rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn has_own_flock(_: &File) -> bool {
-    false
-}
-
 /// A path of this controller leads to something else than what the controller locked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -108,8 +88,6 @@ pub(super) struct DataLock {
     held: Vec<Held>,
     watched: Vec<Watched>,
     database: PathBuf,
-    /// The database file with its lock; `None` while there is none, and where a lock would shut out SQLite.
-    database_file: Option<File>,
 }
 
 impl DataLock {
@@ -131,16 +109,15 @@ impl DataLock {
         if settings.enable_registry {
             shared.push(("REGISTRY_STORAGE", settings.registry_storage.clone()));
         }
-        let mut locks = Self { held: Vec::new(), watched: Vec::new(), database, database_file: None };
+        let mut locks = Self { held: Vec::new(), watched: Vec::new(), database };
         for (what, path) in shared {
             create_directory(&path)?;
             locks.take_directory(what, path)?;
         }
-        if fs::metadata(&locks.database).is_ok_and(|file| file.nlink() > 1) {
-            return Err(StartError::HardLinks { path: locks.database });
+        match fs::metadata(&locks.database) {
+            Ok(file) if file.nlink() > 1 => Err(StartError::HardLinks { path: locks.database }),
+            _ => Ok(locks),
         }
-        locks.take_database()?;
-        Ok(locks)
     }
 
     /// The database file, with all symbolic links resolved.
@@ -148,29 +125,12 @@ impl DataLock {
         &self.database
     }
 
-    /// Also locks the database file, which exists now, and watches it.
+    /// Also watches the database file, which exists now.
     pub(super) fn watch_database(&mut self) -> Result<(), StartError> {
-        if self.database_file.is_none() {
-            self.take_database()?;
-        }
         let path = self.database.clone();
         let found = fs::metadata(&path);
         let identity = found.map_err(|source| StartError::Lock { path: path.clone(), source })?.into();
-        self.watched.push(Watched { what: DATABASE, path, identity });
-        Ok(())
-    }
-
-    /// Locks the database file if it exists. SQLite reports a file that cannot be opened.
-    fn take_database(&mut self) -> Result<(), StartError> {
-        // Opening a pipe waits for its other end.
-        let is_file = fs::metadata(&self.database).is_ok_and(|found| found.is_file());
-        let file = is_file.then(|| File::open(&self.database).ok()).flatten().filter(has_own_flock);
-        let is_locked =
-            |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
-        if file.as_ref().is_some_and(is_locked) {
-            return Err(StartError::InUse { what: DATABASE, path: self.database.clone() });
-        }
-        self.database_file = file;
+        self.watched.push(Watched { what: "the database", path, identity });
         Ok(())
     }
 
@@ -310,10 +270,6 @@ mod tests {
         .unwrap()
     }
 
-    fn holding_nothing(database: &Path) -> DataLock {
-        DataLock { held: Vec::new(), watched: Vec::new(), database: database.to_owned(), database_file: None }
-    }
-
     fn refused(settings: &Settings) -> &'static str {
         match DataLock::take(settings) {
             Err(StartError::InUse { what, .. }) => what,
@@ -429,30 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn a_database_file_in_two_directories_has_one_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = settings(&folder.path().join("data"), &[]);
-        let mut first = DataLock::take(&data).unwrap();
-        // The database is created after the directories are locked.
-        fs::write(&data.db_path, "").unwrap();
-        first.watch_database().unwrap();
-        // Another name of the same file, as a bind mount of it is.
-        let elsewhere = folder.path().join("elsewhere.db");
-        fs::hard_link(&data.db_path, &elsewhere).unwrap();
-        let mut second = holding_nothing(&elsewhere);
-        let taken = second.take_database();
-        assert!(matches!(taken, Err(StartError::InUse { what: DATABASE, .. })), "{taken:?}");
-        drop(first);
-        second.take_database().unwrap();
-        // A database that exists is locked before it is opened.
-        fs::remove_file(&elsewhere).unwrap();
-        assert_eq!(refused(&data), DATABASE);
-    }
-
-    #[test]
     fn a_directory_that_cannot_be_locked_is_locked_by_a_file_in_it() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut first, mut second) = (holding_nothing(Path::new("")), holding_nothing(Path::new("")));
+        let none = || DataLock { held: Vec::new(), watched: Vec::new(), database: PathBuf::new() };
+        let (mut first, mut second) = (none(), none());
         let held = first.take_file("STORAGE_ROOT", folder.path()).unwrap();
         let refused = second.take_file("STORAGE_ROOT", folder.path());
         assert!(matches!(refused, Err(StartError::InUse { .. })), "{refused:?}");

@@ -255,6 +255,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn kvm_is_used_where_a_trial_of_it_ends_well_and_only_there() {
+        let device = tempfile::NamedTempFile::new().unwrap();
+        // In place of `setpriv ... qemu`: what ends well, and what does not.
+        let [ends_well, fails] = ["true", "false"].map(|name| program(name, "coreutils").unwrap());
+        let trial = |setpriv| Trial { qemu: Path::new("qemu"), setpriv };
+        assert_eq!(trial(&ends_well).kvm(device.path()).await, Ok(()));
+        let refused = trial(&fails).kvm(device.path()).await.unwrap_err();
+        assert!(refused.starts_with("a trial with KVM ended with"), "{refused}");
+        assert!(Acceleration::Kvm.arguments().contains(&"kvm"), "{:?}", Acceleration::Kvm.arguments());
+        assert!(!Acceleration::Emulation.arguments().contains(&"kvm"));
+    }
+
+    #[tokio::test]
     async fn a_kvm_device_that_cannot_be_opened_is_a_reason() {
         let trial = Trial { qemu: Path::new("qemu"), setpriv: Path::new("setpriv") };
         let reason = trial.kvm(Path::new("/does/not/exist")).await.unwrap_err();

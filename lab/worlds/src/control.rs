@@ -78,6 +78,19 @@ pub enum Control {
 }
 
 impl Control {
+    /// What was done, in words.
+    fn done(&self) -> String {
+        match self {
+            Self::Fault { serial, .. } => format!("{serial} has the fault"),
+            Self::Clear { serial } => format!("{serial} has no fault"),
+            Self::Restart { serial } => format!("the BMC of {serial} restarts"),
+            Self::Certificate { serial } => format!("the BMC of {serial} has another certificate"),
+            Self::Show | Self::Faults { .. } | Self::Journal { .. } => {
+                "the simulation returned nothing".to_owned()
+            }
+        }
+    }
+
     /// Method, path below `/servers` and body of the request.
     fn request(&self) -> anyhow::Result<(Method, Vec<&str>, Option<Fault>)> {
         Ok(match self {
@@ -104,16 +117,22 @@ fn text_of(fault: &str) -> anyhow::Result<String> {
     }
     let mut text = String::new();
     match fault {
-        "-" => std::io::stdin().lock().take(MOST_OF_A_FAULT).read_to_string(&mut text),
-        path => File::open(path).and_then(|file| file.take(MOST_OF_A_FAULT).read_to_string(&mut text)),
+        "-" => std::io::stdin().lock().take(MOST_OF_A_FAULT + 1).read_to_string(&mut text),
+        path => File::open(path).and_then(|file| file.take(MOST_OF_A_FAULT + 1).read_to_string(&mut text)),
     }
     .with_context(|| format!("cannot read the fault from {fault}"))?;
+    if text.len() as u64 > MOST_OF_A_FAULT {
+        bail!("the fault in {fault} is longer than {MOST_OF_A_FAULT} bytes");
+    }
     Ok(text)
 }
 
 /// Carries out one command, and prints what the simulation returns.
 pub(super) async fn run(args: &ControlArgs, json: bool) -> anyhow::Result<()> {
     let (method, path, fault) = args.control.request()?;
+    if path.iter().any(|part| matches!(*part, "." | "..")) {
+        bail!("{} is no serial number", path.first().unwrap_or(&""));
+    }
     let mut place = args.admin.clone();
     let Ok(mut segments) = place.path_segments_mut() else { bail!("--admin {} is no http URL", args.admin) };
     segments.pop_if_empty().push("servers").extend(path.iter().copied());
@@ -142,6 +161,7 @@ pub(super) async fn run(args: &ControlArgs, json: bool) -> anyhow::Result<()> {
     }
     let body = bounded_body(response, MOST, "read the response of the simulation").await?;
     if body.is_empty() {
+        writeln!(std::io::stderr(), "{}", args.control.done())?;
         return Ok(());
     }
     let shown: Value = serde_json::from_slice(&body).context("the response of the simulation is no JSON")?;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What is checked: one good signature by one key in the keyring, of a type for texts, with SHA-256 or SHA-512. What is not: whether
-//! a key is expired or revoked, and which keys certified the keys. The keyring file is the trust: give one with the
+//! a key is expired or revoked, and the certifications of a key by other keys. The keyring file is the trust: give one with the
 //! distribution's keys only, such as `/usr/share/keyrings/debian-archive-keyring.gpg`.
 //!
 //! Invariant: the text that is returned is the text that was signed; what stands before or after it is not part of it.

@@ -95,6 +95,13 @@ fn many_tags_are_previewed_together_and_deleted_only_while_their_number_is_that_
     let gone = controller.shoal(&[&many[..], &["--yes", "--expect", "2", "--json"]].concat()).ends_with(0);
     assert_eq!(gone.json()["images"].as_array().unwrap().len(), 2, "{}", gone.out);
     assert_eq!(deletions(&controller), ["/v2/os/debian/manifests/13", "/v2/os/debian/manifests/used"]);
+    // A tag of a manifest that goes too is left out; the manifest of this one has an immutable tag.
+    controller
+        .shoal(&["registry", "delete", "os/debian:13", &format!("os/debian@{DIGEST}"), "--yes"])
+        .ends_with(1);
+    // A glob that finds one image has the form of several.
+    let one = controller.shoal(&["registry", "delete", "os/debian:1?", "--json"]).ends_with(0);
+    assert_eq!(one.json()["images"].as_array().unwrap().len(), 1, "{}", one.out);
     // What the registry keeps is refused before the first deletion.
     controller.shoal(&["registry", "delete", "os/debian:13", "os/debian:v1", "--yes"]).ends_with(1);
     assert_eq!(deletions(&controller).len(), 2);
@@ -126,6 +133,12 @@ fn what_the_registry_keeps_is_not_deleted() {
     });
     let ran = refuses.shoal(&["registry", "delete", "os/debian:13", "--yes"]);
     assert!(ran.err.contains("refused to delete it: this login may not delete"), "{}", ran.err);
+    let ran = refuses.shoal(&["registry", "delete", "os/debian:1*", "--yes"]).ends_with(1);
+    assert!(
+        ran.err.contains("os/debian:13: ") && ran.err.contains("0 of 1 images were deleted before it"),
+        "{}",
+        ran.err
+    );
 }
 
 /// An event of the log at a position.

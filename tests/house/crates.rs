@@ -204,6 +204,27 @@ fn vendor_names_occur_in_profiles_and_tests_only() {
     assert!(read_files > 200, "only {read_files} files were read");
 }
 
+/// Code that starts another program, or asks whose rights it has.
+fn needs_more_than_files(code: &str) -> bool {
+    ["process::Command", "Command::new(", "posix_spawn", "fn exec", "geteuid", "setuid", "mount("]
+        .iter()
+        .any(|word| code.contains(word))
+}
+
+/// Images and media are made by an ordinary user on a machine that has nothing but the program.
+#[test]
+fn what_makes_images_and_media_starts_no_program_and_needs_no_rights() {
+    let mut read_files = 0;
+    for folder in ["maintenance/src", "iso9660/src", "recipe/src"] {
+        for file in tracked(&["rs"]).into_iter().filter(|file| file.starts_with(root().join(folder))) {
+            read_files += 1;
+            assert!(!needs_more_than_files(&product_code(&file)), "{}", file.display());
+        }
+    }
+    assert!(read_files > 80, "only {read_files} files were read");
+    assert!(needs_more_than_files("let out = Command::new(\"xorriso\").output()?;"), "the check cannot fail");
+}
+
 /// The vendors named in a piece of code, also inside an identifier such as `DellImport`.
 fn vendor_words(code: &str) -> Vec<&'static str> {
     let mut parts = BTreeSet::new();

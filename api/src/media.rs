@@ -68,7 +68,7 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
             prove(Standing::Media);
             request_span::of_job(grant.run, api.engine.owner());
             request_span::of_server(grant.server.as_ref());
-            respond(&grant.body, &request, grant.observer)
+            respond(&grant.body, &request, grant.clone())
         }
         Ok(_) => no_grant().into_response(),
         Err(error) => refused(&api, &path.token, error).await.into_response(),
@@ -212,7 +212,7 @@ async fn open_image(
     let token = api.services.media_token(&snapshot, Artifact::Task, &digest.to_hex());
     let token = token.map_err(|why| ApiError::new(ErrorCode::NoTaskImage, why.to_string()))?;
     match api.services.grants.open_token(&token).await {
-        Ok(grant) => Ok(respond(&grant.body, request, Arc::new(UnrecordedReads(grant.observer)))),
+        Ok(grant) => Ok(respond(&grant.body, request, Arc::new(UnrecordedReads(grant.clone())))),
         Err(error) => Err(refused(api, &token, error).await),
     }
 }

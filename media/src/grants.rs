@@ -82,31 +82,6 @@ impl Default for CacheLimits {
     }
 }
 
-/// A grant whose image can be read now.
-#[derive(Clone)]
-pub struct OpenGrant {
-    /// The image.
-    pub body: ImageBody,
-    /// The job that uses the image.
-    pub run: RunId,
-    /// The server of the job.
-    pub server: Option<Serial>,
-    /// The name under which the image is served.
-    pub artifact: Artifact,
-    /// The observer that is notified of each read.
-    pub observer: Arc<dyn ReadObserver>,
-}
-
-impl fmt::Debug for OpenGrant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenGrant")
-            .field("body", &self.body)
-            .field("run", &self.run)
-            .field("artifact", &self.artifact)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The media grants of a controller, with a cache of the open ones. Cheap to clone.
 #[derive(Clone)]
 pub struct MediaGrants(Arc<Inner>);
@@ -139,16 +114,20 @@ struct Cache {
 }
 
 struct Cached {
-    live: Arc<LiveGrant>,
+    open: Arc<OpenGrant>,
     used: u64,
 }
 
-/// An open grant, shared by the requests that use it.
-struct LiveGrant {
-    body: ImageBody,
-    run: RunId,
-    server: Option<Serial>,
-    artifact: Artifact,
+/// A grant whose image can be read now, shared by the requests that use it; each read is reported to it.
+pub struct OpenGrant {
+    /// The image.
+    pub body: ImageBody,
+    /// The job that uses the image.
+    pub run: RunId,
+    /// The server of the job.
+    pub server: Option<Serial>,
+    /// The name under which the image is served.
+    pub artifact: Artifact,
     boot: BootExtents,
     weight: usize,
     ended: AtomicBool,
@@ -158,7 +137,17 @@ struct LiveGrant {
     listener: Arc<OnceLock<Arc<dyn BeaconListener>>>,
 }
 
-impl ReadObserver for LiveGrant {
+impl fmt::Debug for OpenGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenGrant")
+            .field("body", &self.body)
+            .field("run", &self.run)
+            .field("artifact", &self.artifact)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReadObserver for OpenGrant {
     fn read(&self, offset: u64, len: u64) {
         self.recorder.note(&self.reads, len, self.boot.touch(offset, len));
         let news = self.beacon.as_ref().and_then(|beacon| beacon.read(offset, len));
@@ -283,7 +272,7 @@ impl MediaGrants {
             return empty(StatusCode::NOT_FOUND, &[]);
         };
         match self.open_token(&path.token).await {
-            Ok(grant) if grant.artifact == path.artifact => respond(&grant.body, request, grant.observer),
+            Ok(grant) if grant.artifact == path.artifact => respond(&grant.body, request, grant.clone()),
             Ok(_) => empty(StatusCode::NOT_FOUND, &[]),
             Err(error) => {
                 // At `debug`: every client on the network can request unknown paths, and this must not fill the log. What
@@ -298,7 +287,7 @@ impl MediaGrants {
     ///
     /// # Errors
     /// [`GrantError`] when the token gives no right to read or the image cannot be served.
-    pub async fn open(&self, token: &str) -> Result<OpenGrant, GrantError> {
+    pub async fn open(&self, token: &str) -> Result<Arc<OpenGrant>, GrantError> {
         self.open_token(&MediaToken::parse(token).ok_or(GrantError::Unknown)?).await
     }
 
@@ -306,19 +295,12 @@ impl MediaGrants {
     ///
     /// # Errors
     /// [`GrantError`] when the token gives no right to read or the image cannot be served.
-    pub async fn open_token(&self, token: &MediaToken) -> Result<OpenGrant, GrantError> {
+    pub async fn open_token(&self, token: &MediaToken) -> Result<Arc<OpenGrant>, GrantError> {
         let token_hash = token.hash();
-        let live = match self.cached(&token_hash) {
-            Some(live) => live,
-            None => self.load(token_hash).await?,
-        };
-        Ok(OpenGrant {
-            body: live.body.clone(),
-            run: live.run,
-            server: live.server.clone(),
-            artifact: live.artifact,
-            observer: live,
-        })
+        match self.cached(&token_hash) {
+            Some(open) => Ok(open),
+            None => self.load(token_hash).await,
+        }
     }
 
     /// Keeps a task image that was just planned for the first request of its grant, so that it is not planned twice.
@@ -336,7 +318,7 @@ impl MediaGrants {
     pub fn end(&self, run: RunId) {
         self.0.verified.lock().end(run);
         self.0.refusals.lock().end(run);
-        self.drop_where(|_, live| live.run == run);
+        self.drop_where(|_, open| open.run == run);
     }
 
     /// Drops one grant from the cache; the next request reads the store.
@@ -356,17 +338,17 @@ impl MediaGrants {
         Ok(recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending))
     }
 
-    fn cached(&self, token_hash: &str) -> Option<Arc<LiveGrant>> {
+    fn cached(&self, token_hash: &str) -> Option<Arc<OpenGrant>> {
         let mut cache = self.0.cache.lock();
         cache.clock += 1;
         let used = cache.clock;
         let cached = cache.grants.get_mut(token_hash)?;
         cached.used = used;
-        Some(cached.live.clone())
+        Some(cached.open.clone())
     }
 
-    async fn load(&self, token_hash: String) -> Result<Arc<LiveGrant>, GrantError> {
-        let mut loaded: Option<Arc<LiveGrant>> = None;
+    async fn load(&self, token_hash: String) -> Result<Arc<OpenGrant>, GrantError> {
+        let mut loaded: Option<Arc<OpenGrant>> = None;
         for _ in 0..LOOKUPS_MAX {
             let ends = self.0.ends.load(Ordering::SeqCst);
             // Before the store is read: these reads may be recorded meanwhile, and each is counted once.
@@ -379,15 +361,15 @@ impl MediaGrants {
             if stored.ended_at.is_some() {
                 return Err(GrantError::Ended);
             }
-            let live = match &loaded {
-                Some(live) => live,
+            let open = match &loaded {
+                Some(open) => open,
                 None => match self.restored_or_refused(stored, counted).await? {
-                    RestoredImage::Elsewhere(live) => return Ok(live),
-                    RestoredImage::Here(live) => loaded.insert(live),
+                    RestoredImage::Elsewhere(open) => return Ok(open),
+                    RestoredImage::Here(open) => loaded.insert(open),
                 },
             };
-            if let Some(live) = self.keep(&token_hash, live, ends) {
-                return Ok(live);
+            if let Some(open) = self.keep(&token_hash, open, ends) {
+                return Ok(open);
             }
         }
         Err(GrantError::Unavailable(GrantStoreUnavailable {
@@ -447,8 +429,8 @@ impl MediaGrants {
             (Artifact::Task, inputs) => {
                 let _permit = self.0.rebuilds.acquire().await;
                 // A BMC begins with several parallel requests: the others waited here for the first one.
-                if let Some(live) = self.cached(&grant.token_hash) {
-                    return Ok(RestoredImage::Elsewhere(live));
+                if let Some(open) = self.cached(&grant.token_hash) {
+                    return Ok(RestoredImage::Elsewhere(open));
                 }
                 let recent = self.0.recent.lock().take(digest);
                 let (body, weight, beacon) = match (recent, inputs) {
@@ -464,8 +446,8 @@ impl MediaGrants {
             }
             (Artifact::Boot, Some(inputs)) => {
                 let _permit = self.0.rebuilds.acquire().await;
-                if let Some(live) = self.cached(&grant.token_hash) {
-                    return Ok(RestoredImage::Elsewhere(live));
+                if let Some(open) = self.cached(&grant.token_hash) {
+                    return Ok(RestoredImage::Elsewhere(open));
                 }
                 let inputs = unseal(&self.0.sealing, grant.run, &inputs)?;
                 let splice = SpliceInputs::from_bytes(&inputs).map_err(GrantError::Spliced)?;
@@ -492,8 +474,8 @@ impl MediaGrants {
             }
             (Artifact::Firmware, _) => {
                 let _permit = self.0.rebuilds.acquire().await;
-                if let Some(live) = self.cached(&grant.token_hash) {
-                    return Ok(RestoredImage::Elsewhere(live));
+                if let Some(open) = self.cached(&grant.token_hash) {
+                    return Ok(RestoredImage::Elsewhere(open));
                 }
                 let body = self.firmware_body(&grant.token_hash, digest, grant.size).await?;
                 (body, BootExtents::default(), FIRMWARE_WEIGHT, None)
@@ -509,7 +491,7 @@ impl MediaGrants {
         if body.digest() != digest {
             return Err(GrantError::Changed { expected: digest, found: body.digest() });
         }
-        Ok(RestoredImage::Here(Arc::new(LiveGrant {
+        Ok(RestoredImage::Here(Arc::new(OpenGrant {
             body: body.modified_at(grant.created_at.timestamp()),
             run: grant.run,
             server,
@@ -587,7 +569,7 @@ impl MediaGrants {
     }
 
     /// Puts a grant into the cache, unless a grant ended since `ends` was read.
-    fn keep(&self, token_hash: &str, live: &Arc<LiveGrant>, ends: u64) -> Option<Arc<LiveGrant>> {
+    fn keep(&self, token_hash: &str, open: &Arc<OpenGrant>, ends: u64) -> Option<Arc<OpenGrant>> {
         let mut cache = self.0.cache.lock();
         if self.0.ends.load(Ordering::SeqCst) != ends {
             return None;
@@ -596,10 +578,10 @@ impl MediaGrants {
         let used = cache.clock;
         if let Some(cached) = cache.grants.get_mut(token_hash) {
             cached.used = used;
-            return Some(cached.live.clone());
+            return Some(cached.open.clone());
         }
-        cache.weight += live.weight;
-        cache.grants.insert(token_hash.to_owned(), Cached { live: live.clone(), used });
+        cache.weight += open.weight;
+        cache.grants.insert(token_hash.to_owned(), Cached { open: open.clone(), used });
         let CacheLimits { grants, bytes } = self.0.limits;
         while cache.grants.len() > grants.max(1) || (cache.weight > bytes && cache.grants.len() > 1) {
             // Idle grants first: a grant that leaves the cache while it is read can no longer be marked as ended, and its
@@ -607,32 +589,32 @@ impl MediaGrants {
             let oldest = cache
                 .grants
                 .iter()
-                .min_by_key(|(_, cached)| (Arc::strong_count(&cached.live) > 1, cached.used))
+                .min_by_key(|(_, cached)| (Arc::strong_count(&cached.open) > 1, cached.used))
                 .map(|(hash, _)| hash.clone());
             let Some(cached) = oldest.and_then(|hash| cache.grants.remove(&hash)) else { break };
-            cache.weight -= cached.live.weight;
+            cache.weight -= cached.open.weight;
         }
-        Some(live.clone())
+        Some(open.clone())
     }
 
-    fn drop_where(&self, chosen: impl Fn(&str, &LiveGrant) -> bool) {
+    fn drop_where(&self, chosen: impl Fn(&str, &OpenGrant) -> bool) {
         let mut dropped = Vec::new();
         {
             let mut cache = self.0.cache.lock();
             // Under the lock: a concurrent load either sees the new count, or its grant is removed here.
             self.0.ends.fetch_add(1, Ordering::SeqCst);
             cache.grants.retain(|hash, cached| {
-                let drop = chosen(hash, &cached.live);
+                let drop = chosen(hash, &cached.open);
                 if drop {
-                    dropped.push(cached.live.clone());
+                    dropped.push(cached.open.clone());
                 }
                 !drop
             });
-            cache.weight -= dropped.iter().map(|live| live.weight).sum::<usize>();
+            cache.weight -= dropped.iter().map(|open| open.weight).sum::<usize>();
         }
-        for live in dropped {
-            live.ended.store(true, Ordering::Relaxed);
-            self.0.recorder.flush_soon(&live.reads);
+        for open in dropped {
+            open.ended.store(true, Ordering::Relaxed);
+            self.0.recorder.flush_soon(&open.reads);
         }
     }
 }
@@ -664,7 +646,7 @@ impl fmt::Debug for MediaGrants {
 
 enum RestoredImage {
     /// This call made the image.
-    Here(Arc<LiveGrant>),
+    Here(Arc<OpenGrant>),
     /// Another request made the image meanwhile; it is in the cache.
-    Elsewhere(Arc<LiveGrant>),
+    Elsewhere(Arc<OpenGrant>),
 }

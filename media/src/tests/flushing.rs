@@ -23,7 +23,7 @@ async fn the_first_read_is_recorded_immediately_and_later_reads_together() {
     let (store, grants, clock, _dir) = quiet_world().await;
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     let started = tokio::time::Instant::now();
-    grant.observer.read(0, 100);
+    grant.read(0, 100);
     let recorded = store.recorded(1).await;
     assert_eq!(started.elapsed().as_secs(), 0);
     let first =
@@ -32,7 +32,7 @@ async fn the_first_read_is_recorded_immediately_and_later_reads_together() {
 
     for _second in 1..=5 {
         clock.advance(std::time::Duration::from_secs(1));
-        grant.observer.read(100, 10);
+        grant.read(100, 10);
     }
     assert_eq!(grants.reads_of(&hash(TASK_TOKEN)).await.unwrap().bytes, 150);
     let recorded = store.recorded(2).await;
@@ -52,7 +52,7 @@ async fn reads_that_cannot_be_recorded_stay_pending_and_are_recorded_later() {
     let (store, grants, _now, _dir) = quiet_world().await;
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     store.set_down(true);
-    grant.observer.read(0, 7);
+    grant.read(0, 7);
     grants.flush().await;
     store.set_down(false);
     assert_eq!(grants.reads_of(&hash(TASK_TOKEN)).await.unwrap().bytes, 7);
@@ -65,9 +65,9 @@ async fn the_reads_of_an_ended_grant_are_recorded_immediately() {
     let (store, grants, _now, _dir) = quiet_world().await;
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     let started = tokio::time::Instant::now();
-    grant.observer.read(0, 1);
+    grant.read(0, 1);
     store.recorded(1).await;
-    grant.observer.read(1, 2);
+    grant.read(1, 2);
     store.end(TASK_TOKEN);
     grants.end(run());
     assert_eq!(store.recorded(2).await[1].1.bytes, 2);
@@ -78,9 +78,9 @@ async fn the_reads_of_an_ended_grant_are_recorded_immediately() {
 async fn a_flush_records_all_pending_reads() {
     let (store, grants, _now, _dir) = quiet_world().await;
     let grant = grants.open(TASK_TOKEN).await.unwrap();
-    grant.observer.read(0, 1);
+    grant.read(0, 1);
     store.recorded(1).await;
-    grant.observer.read(1, 2);
+    grant.read(1, 2);
     grants.flush().await;
     assert_eq!(store.recorded(2).await.len(), 2);
     assert_eq!(grants.reads_of(&hash(TASK_TOKEN)).await.unwrap().bytes, 3);
@@ -114,9 +114,9 @@ async fn each_read_is_counted_once_and_reads_that_were_counted_for_a_mark_are_re
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     let token_hash = hash(TASK_TOKEN);
     let all = || std::iter::once(&*token_hash);
-    grant.observer.read(0, 100);
+    grant.read(0, 100);
     store.recorded(1).await;
-    grant.observer.read(100, 100);
+    grant.read(100, 100);
     assert_eq!(grants.bytes_read(all()).await.unwrap(), 200);
     assert_eq!(grants.recorded_bytes(all()).await.unwrap(), 200);
     let recorded: u64 = store.recorded(2).await.iter().map(|(_, reads)| reads.bytes).sum();
@@ -124,12 +124,12 @@ async fn each_read_is_counted_once_and_reads_that_were_counted_for_a_mark_are_re
     grants.flush().await;
     assert_eq!(grants.bytes_read(all()).await.unwrap(), 200, "a record of reads is no read");
     clock.set(time("2027-01-15T07:00:00Z"));
-    grant.observer.read(200, 1);
+    grant.read(200, 1);
     assert_eq!(grants.bytes_read(all()).await.unwrap(), 201, "although the clock was set back");
     grants.forget(&token_hash);
     assert_eq!(grants.bytes_read(all()).await.unwrap(), 201, "although the grant left the cache");
     let again = grants.open(TASK_TOKEN).await.unwrap();
-    again.observer.read(201, 1);
+    again.read(201, 1);
     assert_eq!(grants.bytes_read(all()).await.unwrap(), 202, "read again by another reader");
     grants.flush().await;
     assert_eq!(grants.bytes_read(all()).await.unwrap(), 202);
@@ -141,13 +141,13 @@ async fn reads_that_another_controller_has_served_are_counted_too() {
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     let token_hash = hash(TASK_TOKEN);
     let all = || std::iter::once(&*token_hash);
-    grant.observer.read(0, 100);
+    grant.read(0, 100);
     let mark = grants.recorded_bytes(all()).await.unwrap();
     // This controller stands still; its successor serves the host that boots.
     let of_successor = GrantReads { bytes: 300, ..GrantReads::default() };
     store.record_reads(&token_hash, of_successor).await.unwrap();
     assert_eq!((mark, grants.bytes_read(all()).await.unwrap()), (100, 400));
-    grant.observer.read(100, 5);
+    grant.read(100, 5);
     assert_eq!(grants.bytes_read(all()).await.unwrap(), 405);
     assert_eq!(grants.recorded_bytes(all()).await.unwrap(), 405, "the next mark has them");
 }
@@ -158,7 +158,7 @@ async fn bytes_for_a_mark_are_refused_while_the_store_does_not_record() {
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     let token_hash = hash(TASK_TOKEN);
     store.set_down(true);
-    grant.observer.read(0, 7);
+    grant.read(0, 7);
     assert!(grants.recorded_bytes(std::iter::once(&*token_hash)).await.is_err());
     store.set_down(false);
     assert_eq!(grants.recorded_bytes(std::iter::once(&*token_hash)).await.unwrap(), 7);

@@ -79,7 +79,7 @@ async fn the_connection_of_a_reader_is_broken_when_the_grant_ends() {
     let world = World::new().await;
     let grant = world.grants.open(BOOT_TOKEN).await.unwrap();
     let request = ::http::Request::get("/").body(()).unwrap().into_parts().0;
-    let response = respond(&grant.body, &request, grant.observer);
+    let response = respond(&grant.body, &request, grant.clone());
     let mut body = response.into_body();
     let first = futures_util::future::poll_fn(|context| {
         http_body::Body::poll_frame(std::pin::Pin::new(&mut body), context)

@@ -54,7 +54,7 @@ async fn a_response_that_stops_early_is_logged_with_the_ids_of_its_job() {
     let (store, grants, _dir) = store_of(None);
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     let request = ::http::Request::get("/").body(()).unwrap().into_parts().0;
-    let response = respond(&grant.body, &request, grant.observer);
+    let response = respond(&grant.body, &request, grant.clone());
     store.end(TASK_TOKEN);
     grants.end(run());
     // The connection sends the body after the request was handled, outside of every span.
@@ -78,7 +78,7 @@ async fn reads_that_cannot_be_recorded_are_logged_with_the_ids_of_their_job() {
     let (store, grants, _dir) = store_of(None);
     let grant = grants.open(TASK_TOKEN).await.unwrap();
     store.set_down(true);
-    grant.observer.read(0, 7);
+    grant.read(0, 7);
     grants.flush().await;
     carries_the_ids(&lines.line("media reads not recorded"), "task");
 }

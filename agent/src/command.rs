@@ -33,7 +33,7 @@ use crate::outcome::Outcome;
 use crate::report::ReportDelivery;
 use crate::rescue::NoRescue;
 use crate::run::{Machine, run};
-use crate::search::{Readers, block_devices, search};
+use crate::search::{Devices, Readers, block_devices, is_fixed, search};
 use crate::serials::MachineSerials;
 use crate::stable_disks::DriverLoads;
 use crate::task::unit;
@@ -166,6 +166,9 @@ fn install(arguments: &Arguments, system: &System<'_>, log: &Log) -> Result<bool
             media => media.to_vec(),
         }
     };
+    // What the operator names counts at once.
+    let is_fixed = |path: &Path| arguments.media.is_empty() && is_fixed(sys, path);
+    let devices = Devices { list: &devices, is_fixed: &is_fixed };
     let (found, media) = search(&Readers::default(), &devices, &serials, &RefusedJobs::default(), clock, log)
         .map_err(|reason| format!("{reason}; no disk was touched"))?;
     set_clock(clock, found.job.created_at, None, unit::DISPATCHER, log);

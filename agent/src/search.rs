@@ -8,6 +8,9 @@
 //! Virtual CDs of a BMC appear some seconds after the kernel started, and an empty drive gets its medium later. A device
 //! is therefore read again while it had no task.
 //!
+//! A task on a fixed disk could be that of a former system of the machine, which can write any date into it. It counts only when no CD, no
+//! removable disk and no disk on USB had a task for [`FIXED_TIME`].
+//!
 //! Invariants: devices are opened for reading only. A device that does not respond is left to its thread, and is not read by another
 //! one while that thread waits. What such a thread reads after all counts in the round in which it comes.
 
@@ -34,6 +37,8 @@ use crate::task::unit;
 
 /// How long a task is searched for.
 pub const SEARCH_TIME: Duration = Duration::from_secs(120);
+/// How long a task on a fixed disk is left aside.
+pub const FIXED_TIME: Duration = Duration::from_secs(90);
 const ROUND: Duration = Duration::from_secs(1);
 /// How long a round waits for its devices.
 const DEVICE_TIME: Duration = Duration::from_secs(45);
@@ -75,6 +80,18 @@ pub fn block_devices(sys: &Path, dev: &Path) -> Vec<PathBuf> {
     paths
 }
 
+/// Whether a block device below `sys` is a fixed disk of the machine, or a part of one: no CD, not removable, not on USB.
+#[must_use]
+pub fn is_fixed(sys: &Path, device: &Path) -> bool {
+    let Some(entry) = device.file_name().map(|name| sys.join("class/block").join(name)) else { return false };
+    // Such as devices/pci0000:00/…/usb1/…/block/sda/sda1; what is no block device is a file that was named.
+    let Ok(place) = fs::canonicalize(&entry) else { return false };
+    let disk = if place.join("partition").exists() { place.parent().unwrap_or(&place) } else { &place };
+    let removable = fs::read_to_string(disk.join("removable")).is_ok_and(|text| text.trim() == "1");
+    let on_usb = place.components().any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
+    !removable && !on_usb
+}
+
 /// The result of reading one device: its tasks, or why it has no readable volume.
 type Read = (PathBuf, Result<Vec<FoundTask>, String>);
 
@@ -96,15 +113,22 @@ impl Default for Readers {
     }
 }
 
-/// Searches until a task of this machine was found or [`SEARCH_TIME`] has passed. `devices` is called in every round.
-/// `refused` are jobs that are not taken. Returns the task, and the names of all devices with an ISO 9660 volume: the boot
+/// The block devices of the machine.
+pub struct Devices<'run> {
+    /// Lists them; called in every round.
+    pub list: &'run dyn Fn() -> Vec<PathBuf>,
+    /// Whether one is a fixed disk.
+    pub is_fixed: &'run dyn Fn(&Path) -> bool,
+}
+
+/// Searches until a task of this machine was found or [`SEARCH_TIME`] has passed. `refused` are jobs that are not taken. Returns the task, and the names of all devices with an ISO 9660 volume: the boot
 /// medium, task media and others like them.
 ///
 /// # Errors
 /// Returns an error when no medium holds a task of this machine.
 pub fn search(
     readers: &Readers,
-    devices: &dyn Fn() -> Vec<PathBuf>,
+    devices: &Devices<'_>,
     serials: &MachineSerials,
     refused: &RefusedJobs,
     clock: &dyn Clock,
@@ -113,8 +137,15 @@ pub fn search(
     let begun = clock.elapsed();
     let mut reasons: BTreeSet<String> = BTreeSet::new();
     loop {
-        let (tasks, media) = round(devices(), readers, log, &mut reasons);
-        match choose(tasks, serials, refused) {
+        let (tasks, media) = round((devices.list)(), readers, log, &mut reasons);
+        let (fixed, tasks): (Vec<FoundTask>, Vec<FoundTask>) =
+            tasks.into_iter().partition(|task| (devices.is_fixed)(&task.path));
+        let is_late = clock.elapsed().saturating_sub(begun) >= FIXED_TIME;
+        let chosen = choose(tasks, serials, refused).or_else(|reason| match fixed.is_empty() || !is_late {
+            true => Err(reason),
+            false => choose(fixed, serials, refused),
+        });
+        match chosen {
             Ok(task) => {
                 log.line(unit::DISPATCHER, format!("{} holds job {}", task.device, task.job.job_id));
                 return Ok((task, media));
@@ -197,6 +228,10 @@ mod tests {
         image.write_to_file(&File::create(folder.join(name)).unwrap()).unwrap();
     }
 
+    fn movable(_: &Path) -> bool {
+        false
+    }
+
     fn list(folder: &Path) -> Vec<PathBuf> {
         fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect()
     }
@@ -216,7 +251,7 @@ mod tests {
         };
         let (task, media) = search(
             &Readers::default(),
-            &devices,
+            &Devices { list: &devices, is_fixed: &movable },
             &MachineSerials::new(["SN1"]),
             &RefusedJobs::default(),
             &clock,
@@ -228,14 +263,87 @@ mod tests {
     }
 
     #[test]
+    fn a_task_on_a_fixed_disk_is_taken_only_when_no_other_medium_has_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_former_system =
+            task_image(&job_json("SN1", "2099-01-01T00:00:00Z"), "", &[("recipe.json", b"{}")]);
+        of_former_system.write_to_file(&File::create(folder.path().join("sda1")).unwrap()).unwrap();
+        let (serials, log) = (MachineSerials::new(["SN1"]), Log::new(Vec::new()));
+        let is_fixed = |path: &Path| path.ends_with("sda1");
+        let found = |late: Duration| {
+            let clock = VirtualClock::default();
+            let devices = || {
+                if clock.elapsed() >= late {
+                    write(folder.path(), "sr0", "SN1");
+                }
+                list(folder.path())
+            };
+            let readers = Readers::default();
+            let found = search(
+                &readers,
+                &Devices { list: &devices, is_fixed: &is_fixed },
+                &serials,
+                &RefusedJobs::default(),
+                &clock,
+                &log,
+            );
+            (found.unwrap().0.device, clock.elapsed())
+        };
+        assert_eq!(found(Duration::from_secs(1000)), ("sda1".to_owned(), FIXED_TIME));
+        assert_eq!(found(Duration::from_secs(80)), ("sr0".to_owned(), Duration::from_secs(80)));
+        // Also when both are there from the beginning, though the other is newer by its own words.
+        assert_eq!(found(Duration::ZERO), ("sr0".to_owned(), Duration::ZERO));
+    }
+
+    #[test]
+    fn fixed_are_disks_that_are_not_removable_and_not_on_usb_and_their_partitions() {
+        let sys = tempfile::tempdir().unwrap();
+        let class = sys.path().join("class/block");
+        fs::create_dir_all(&class).unwrap();
+        let device = |name: &str, place: &str, removable: &str| {
+            let place = sys.path().join(place);
+            fs::create_dir_all(&place).unwrap();
+            match removable {
+                "" => fs::write(place.join("partition"), "1").unwrap(),
+                text => fs::write(place.join("removable"), text).unwrap(),
+            }
+            std::os::unix::fs::symlink(&place, class.join(name)).unwrap();
+        };
+        device("sda", "devices/pci/ata1/block/sda", "0\n");
+        device("sda1", "devices/pci/ata1/block/sda/sda1", "");
+        device("sr0", "devices/pci/ata2/block/sr0", "1\n");
+        device("sdb", "devices/pci/usb1/1-1/block/sdb", "0\n");
+        device("sdc", "devices/pci/ata3/block/sdc", "1\n");
+        device("sdc1", "devices/pci/ata3/block/sdc/sdc1", "");
+        for (name, wanted) in [
+            ("sda", true),
+            ("sda1", true),
+            ("sr0", false),
+            ("sdb", false),
+            ("sdc", false),
+            ("sdc1", false),
+            ("task.iso", false),
+        ] {
+            assert_eq!(is_fixed(sys.path(), &Path::new("/dev").join(name)), wanted, "{name}");
+        }
+    }
+
+    #[test]
     fn the_search_ends_after_two_minutes_with_what_was_seen() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "sr0", "OTHER");
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
         let (readers, serials) = (Readers::default(), MachineSerials::new(["SN1"]));
         let devices = || list(folder.path());
-        let refused =
-            search(&readers, &devices, &serials, &RefusedJobs::default(), &clock, &log).unwrap_err();
+        let refused = search(
+            &readers,
+            &Devices { list: &devices, is_fixed: &movable },
+            &serials,
+            &RefusedJobs::default(),
+            &clock,
+            &log,
+        )
+        .unwrap_err();
         assert!(refused.to_string().contains("OTHER"));
         assert_eq!(clock.elapsed(), SEARCH_TIME);
     }
@@ -268,7 +376,17 @@ mod tests {
         // As its thread of an earlier round left it.
         readers.hanging.lock().unwrap().insert(slow.clone());
         let devices = || vec![slow.clone()];
-        assert!(search(&readers, &devices, &serials, &refused, &clock, &log).is_err());
+        assert!(
+            search(
+                &readers,
+                &Devices { list: &devices, is_fixed: &movable },
+                &serials,
+                &refused,
+                &clock,
+                &log
+            )
+            .is_err()
+        );
         // Its thread ends before a round of the next search.
         let read = read_medium("sr0", DeviceSource::open(&slow).unwrap());
         let late = || {
@@ -277,7 +395,9 @@ mod tests {
             }
             vec![slow.clone()]
         };
-        let (task, media) = search(&readers, &late, &serials, &refused, &clock, &log).unwrap();
+        let (task, media) =
+            search(&readers, &Devices { list: &late, is_fixed: &movable }, &serials, &refused, &clock, &log)
+                .unwrap();
         assert_eq!((task.path, media), (slow.clone(), vec!["sr0".to_owned()]));
         assert_eq!(clock.elapsed(), SEARCH_TIME + Duration::from_secs(50));
     }

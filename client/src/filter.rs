@@ -69,7 +69,17 @@ impl FilterOptions {
     pub(super) fn text_with(&self, subject: Subject, terms: &[String]) -> Result<String, CliError> {
         let now = SystemClock.now();
         let mut parts = Vec::new();
-        let negated = self.negated.iter().map(|term| format!("-{term}"));
+        for term in &self.negated {
+            let terms = Filter::parse(subject, term, now).map_err(|errors| refused(&errors))?;
+            // A minus before several negates the first only, and would select what was to be left out.
+            if terms.terms().len() > 1 || term.trim_start().starts_with('-') {
+                let why = format!(
+                    "--not takes one term without a minus, and {term:?} is another filter; give --not for each term"
+                );
+                return Err(CliError::Usage(why));
+            }
+        }
+        let negated = self.negated.iter().map(|term| format!("-{}", term.trim()));
         for term in terms.iter().cloned().chain(negated) {
             if term.trim().is_empty() {
                 let why =
@@ -135,6 +145,20 @@ mod tests {
         );
         assert_eq!(args(&[], &[]).text(Subject::Servers).unwrap(), "");
         assert!(all.text(Subject::Servers).is_err(), "a server is in no condition `held`");
+    }
+
+    #[test]
+    fn not_takes_one_term_because_a_minus_negates_the_first_only() {
+        for wrong in ["site=a site=b", "-site=a", "site=a,b -rack=7"] {
+            let mut all = args(&["state:held"], &[]);
+            all.terms.clear();
+            all.options.negated.push(wrong.to_owned());
+            let refused = all.text(Subject::Jobs).unwrap_err().to_string();
+            assert!(refused.contains("--not"), "{wrong}: {refused}");
+        }
+        let mut each = args(&[], &[]);
+        each.options.negated.extend(["site=a".to_owned(), " site=b ".to_owned()]);
+        assert_eq!(each.text(Subject::Jobs).unwrap(), "-site=a -site=b");
     }
 
     #[test]

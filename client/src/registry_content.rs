@@ -134,10 +134,11 @@ pub(super) async fn delete(
 ) -> Result<(), CliError> {
     let found = find(images, client).await?;
     if let Some(expected) = expect.filter(|expected| *expected != found.len()) {
-        return Err(CliError::failed(format!(
+        let message = format!(
             "the images are {} now and {expected} were expected; nothing was deleted: preview it again",
             found.len()
-        )));
+        );
+        return Err(CliError::Local { message, exit: Exit::Conflict });
     }
     // By the arguments, so that the form of the output does not depend on what a glob finds.
     let several = images.len() > 1 || images.iter().any(|image| is_glob(image));

@@ -212,10 +212,11 @@ pub(super) fn wake_if_signalled(change: &mut RunChange, snapshot: &Snapshot, see
     }
 }
 
-/// Whether a signal that the run waits for has arrived and is not consumed yet.
-pub(super) fn has_pending_signal(snapshot: &Snapshot) -> bool {
+/// Whether a message from outside that the run waits for has arrived and is not consumed yet. A permit is granted by this controller, and
+/// stays until it is released.
+pub(super) fn has_pending_message(snapshot: &Snapshot) -> bool {
     let Some(wait) = &snapshot.run.wait else { return false };
-    snapshot.pending().any(|signal| wait.signals.contains(&signal.name))
+    snapshot.pending().any(|signal| signal.name != PERMIT && wait.signals.contains(&signal.name))
 }
 
 /// The change that gives the lease back and keeps everything else.

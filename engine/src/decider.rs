@@ -239,11 +239,11 @@ impl Decider {
         .await
     }
 
-    /// Whether the deadline of the stage has passed and ends the stage. A signal that the run waits for and that arrived before
-    /// the claim is acted on first. Such a signal does not start a run that has not started. After an outage of the controller
+    /// Whether the deadline of the stage has passed and ends the stage. A message that the run waits for and that arrived before
+    /// the claim is acted on first. Such a message does not start a run that has not started. After an outage of the controller
     /// a wait for a signal is judged later.
     fn past_deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> bool {
-        let signalled = !snapshot.steps.is_empty() && decide::has_pending_signal(snapshot);
+        let signalled = !snapshot.steps.is_empty() && decide::has_pending_message(snapshot);
         let exempt = matches!(cursor::next(snapshot), Next::Run(at) if decide::runs_past_deadline(snapshot, at, workflow));
         let now = self.terms.clock.now();
         now >= snapshot.run.deadline_at && !signalled && !exempt && !self.outage.spares(&snapshot.run, now)

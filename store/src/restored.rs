@@ -355,7 +355,8 @@ fn resume(
     else {
         return append_events(connection, OPERATION, Some(id), None, now, &[event]);
     };
-    let age = now.since(restoration.as_of);
+    // What was created after the restore is as old as it is.
+    let age = now.since(restoration.as_of.max(run.created_at));
     let expected = run.version();
     let moved = Run {
         restored: false,

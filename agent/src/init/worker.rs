@@ -33,7 +33,7 @@ use crate::net::{self};
 use crate::outcome::Outcome;
 use crate::report::{Announced, Reporter};
 use crate::run::{Machine, run, volume};
-use crate::search::{Readers, block_devices, search};
+use crate::search::{Devices, Readers, block_devices, is_fixed, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 use crate::{facts, inventory};
@@ -99,9 +99,10 @@ fn find(
     log: &Log,
 ) -> (FoundTask, Vec<String>) {
     let mut said = String::new();
+    let devices = Devices { list: &|| block_devices(sys, dev), is_fixed: &|path| is_fixed(sys, path) };
     loop {
         let serials = MachineSerials::read(sys);
-        match search(readers, &|| block_devices(sys, dev), &serials, refused, clock, log) {
+        match search(readers, &devices, &serials, refused, clock, log) {
             Ok(found) => return found,
             Err(reason) => {
                 let line = format!("{reason}; no disk was touched; the search goes on");

@@ -30,7 +30,10 @@ use crate::modules;
 const ENTER: &str = "--in-root";
 /// Where programs are searched.
 const FOLDERS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The end of what a program says that stands in an error.
 const KEPT_OUTPUT: usize = 2048;
+/// The most bytes of an output that is read, such as a line for each volume of a large machine.
+const READ_OUTPUT: usize = 1 << 20;
 const POLL: Duration = Duration::from_millis(20);
 /// How long a killed program, and the end of what it said, is waited for.
 const KILL_TIME: Duration = Duration::from_secs(10);
@@ -330,7 +333,8 @@ fn bounded(command: &mut Command, name: &str, limit: Duration, is_read: bool) ->
     ];
     for (place, pipe) in pipes.into_iter().flatten().enumerate() {
         let sender = sender.clone();
-        std::thread::spawn(move || sender.send((place, end_of(pipe))));
+        let kept = if is_read && place == 0 { READ_OUTPUT } else { KEPT_OUTPUT };
+        std::thread::spawn(move || sender.send((place, end_of(pipe, kept))));
     }
     drop(sender);
     let failed = |source| format!("waiting for {name}: {source}");
@@ -340,7 +344,14 @@ fn bounded(command: &mut Command, name: &str, limit: Duration, is_read: bool) ->
     let said =
         || -> BTreeMap<usize, String> { std::iter::from_fn(|| texts.recv_timeout(left()).ok()).collect() };
     if status.is_some_and(|status| status.success()) {
-        return Ok(if is_read { said().remove(&0).unwrap_or_default() } else { String::new() });
+        return match said().remove(&0).filter(|_| is_read) {
+            Some(text) if text.len() < READ_OUTPUT => Ok(text),
+            Some(_) => Err(format!("the output of {name} has more than {READ_OUTPUT} bytes")),
+            None if is_read => {
+                Err(format!("the output of {name} did not end within {} s", KILL_TIME.as_secs()))
+            }
+            None => Ok(String::new()),
+        };
     }
     // What it started keeps the pipes open, and a device that does not respond keeps the program.
     if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
@@ -367,8 +378,8 @@ fn ended(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Reads to the end and returns the last bytes as text.
-fn end_of(mut pipe: Box<dyn Read + Send>) -> String {
+/// Reads to the end and returns at most the last `most` bytes as text.
+fn end_of(mut pipe: Box<dyn Read + Send>, most: usize) -> String {
     let mut kept: Vec<u8> = Vec::with_capacity(2 * KEPT_OUTPUT);
     let mut block = [0; KEPT_OUTPUT];
     while let Ok(read) = pipe.read(&mut block) {
@@ -376,8 +387,8 @@ fn end_of(mut pipe: Box<dyn Read + Send>) -> String {
             break;
         }
         kept.extend(&block[..read]);
-        if kept.len() > KEPT_OUTPUT {
-            kept.drain(..kept.len() - KEPT_OUTPUT);
+        if kept.len() > most {
+            kept.drain(..kept.len() - most);
         }
     }
     String::from_utf8_lossy(&kept).into_owned()

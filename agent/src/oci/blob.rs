@@ -24,6 +24,8 @@ use beacon::Class;
 
 const BLOCK: usize = 256 * 1024;
 const BLOCKS_AHEAD: usize = 16;
+/// A registry that refuses what it was sending may be away behind a proxy that responds in its place: for this time it is asked again.
+const AWAY: Duration = Duration::from_secs(30);
 /// A connection without a byte for this time is given up.
 const STALL: Duration = Duration::from_secs(60);
 
@@ -122,6 +124,11 @@ impl<'run> BlobReader<'run> {
         self.resumes
     }
 
+    /// The time since the last byte.
+    fn waited(&self) -> Duration {
+        self.source.clock().elapsed().saturating_sub(self.last_byte_at)
+    }
+
     fn what(&self) -> String {
         format!("pulling {} of {}", self.digest, self.source.name())
     }
@@ -204,13 +211,18 @@ impl Read for BlobReader<'_> {
                 Err(SourceFailure::Permanent(PullError::Refused { status: 401, .. })) if self.resumes > 0 => {
                     "the token expired".to_owned()
                 }
+                Err(SourceFailure::Permanent(PullError::Refused {
+                    status: status @ (403 | 404), ..
+                })) if self.offset > 0 && self.waited() < AWAY => {
+                    format!("the registry responded with {status} to a request for the rest")
+                }
                 Err(SourceFailure::Permanent(error)) => {
                     self.source.failed(error.class());
                     return Err(io::Error::other(error));
                 }
                 Err(SourceFailure::Transient(reason)) => reason,
             };
-            let waited = self.source.clock().elapsed().saturating_sub(self.last_byte_at);
+            let waited = self.waited();
             if waited + self.pause > PATIENCE {
                 self.source.failed(Class::Medium);
                 return Err(io::Error::other(PullError::Unreachable { what: self.what(), reason }));

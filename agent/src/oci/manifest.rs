@@ -110,6 +110,10 @@ pub(super) fn resolve(
             format!("it has {} layers; 1 to {MAX_LAYERS} are allowed", layers.len()),
         ));
     }
+    // Progress counts the bytes of all layers.
+    if layers.iter().try_fold(0_u64, |sum, layer| sum.checked_add(layer.size)).is_none() {
+        return Err(refused(&digest, "its layers have more bytes than can be counted".to_owned()));
+    }
     if let Some(wrong) = layers.iter().find(|layer| !is_sha256(&layer.digest)) {
         let shown: String = wrong.digest.chars().take(80).collect();
         return Err(refused(&digest, format!("the layer digest {shown} is not a sha256")));

@@ -137,6 +137,40 @@ fn a_broken_connection_is_resumed_at_the_same_byte() {
     assert!(ranges > 9, "{ranges} requests asked for a range");
 }
 
+/// Returns 404 to every request for the rest of a blob, from the second one to `until`.
+fn behind_a_proxy(content: &[u8], until: usize) -> FakeHttp {
+    let (files, calls) = (image(content, content), AtomicUsize::new(0));
+    FakeHttp::new(move |request| {
+        let rest = request.headers.iter().any(|(name, _)| *name == "range");
+        let refused = rest && calls.fetch_add(1, Ordering::SeqCst) < until;
+        if refused { Ok((404, Vec::new(), Vec::new())) } else { serve(&files, request, 200_000) }
+    })
+}
+
+#[test]
+fn a_proxy_that_responds_for_a_registry_that_is_away_ends_no_pull_that_has_begun() {
+    let content = vec![7_u8; 400_000];
+    assert!(pull(&behind_a_proxy(&content, 3), &VirtualClock::default()).unwrap() == content);
+    let clock = VirtualClock::default();
+    let refused = pull(&behind_a_proxy(&content, usize::MAX), &clock).unwrap_err();
+    assert!(refused.contains("404"), "{refused}");
+    assert!(
+        clock.elapsed() < Duration::from_secs(90),
+        "a right that has ended is not waited for: {:?}",
+        clock.elapsed()
+    );
+}
+
+#[test]
+fn layers_whose_sizes_cannot_be_counted_are_refused_before_the_first_write() {
+    let layer = json!({"mediaType": "", "digest": digest(b"content"), "size": u64::MAX});
+    let manifest = json!({"schemaVersion": 2, "layers": [layer, layer]}).to_string().into_bytes();
+    let files = [("/v2/os/linux/manifests/1".to_owned(), manifest)].into();
+    let http = FakeHttp::new(move |request| serve(&files, request, usize::MAX));
+    let refused = pull(&http, &VirtualClock::default()).unwrap_err();
+    assert!(refused.contains("more bytes than can be counted"), "{refused}");
+}
+
 #[test]
 fn a_registry_that_ignores_ranges_is_read_again_from_its_start() {
     let content = vec![7_u8; 400_000];

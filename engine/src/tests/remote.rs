@@ -21,7 +21,9 @@ use crate::{
     RemoteNext, RemoteQueues, ReportMessage, StepCall, StepOutcome, StepReport, Worker, WorkflowRegistry,
 };
 use model::mutant::{self, Mutant};
-use model::{Clock, Effect, ManualClock, Outcome, Phase, Run, RunId, StepRecord, Time, Verb};
+use model::{
+    Clock, Effect, ManualClock, Outcome, Phase, Run, RunId, StepRecord, Time, Verb, permit_resource,
+};
 use store::TakeOver;
 
 /// The link of a worker.
@@ -429,6 +431,33 @@ async fn the_deadline_ends_a_run_whose_queue_has_no_worker() {
     kit.run_until_idle().await;
     assert_eq!(kit.ended(unstarted).await, Some(Outcome::Failed));
     assert_eq!(kit.calls(), "clean always.clean");
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_run_that_was_granted_a_permit_while_its_queue_had_no_worker() {
+    let kit = Kit::new();
+    let far = Elsewhere::new(&kit, "w1");
+    kit.script("gate", [Act::Permit]);
+    kit.script("again", [Act::Await("report")]);
+    let holder = kit.start("drill", &["gate", "again"]).await;
+    kit.run_until_idle().await;
+    kit.script("b", [Act::Permit]);
+    let id = kit.start("drill", &["a", "b@far"]).await;
+    kit.run_until_idle().await;
+    far.run_until_idle().await;
+    assert_eq!(kit.run(id).await.step.as_deref(), Some("b"));
+    // The worker goes away, and then the permit is granted.
+    drop(far);
+    kit.engine.store().release_permit(holder, &permit_resource("gate"), kit.now()).await.unwrap();
+    kit.clock.advance(Duration::from_secs(3600));
+    kit.run_until_idle().await;
+    kit.clock.advance(Duration::from_secs(600));
+    kit.run_until_idle().await;
+    assert_eq!((kit.ended(id).await, kit.class(id).await.as_str()), (Some(Outcome::Failed), "deadline"));
+    kit.script("gate", [Act::Permit]);
+    let next = kit.start_run(new_run("drill", &["gate"], kit.now())).await;
+    kit.run_until_idle().await;
+    assert_eq!(kit.ended(next).await, Some(Outcome::Succeeded), "the permit is free");
 }
 
 #[tokio::test]

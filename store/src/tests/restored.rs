@@ -73,12 +73,19 @@ async fn a_run_that_is_created_on_a_restored_server_is_not_claimed() {
     restore(&kit, 1).await;
     let run = kit.create_run(new_job("R-1", at(2), None, "x")).await;
     assert!(kit.claim("w", at(100_000)).await.is_empty());
-    assert!(kit.run(run).await.restored);
+    let created = kit.run(run).await;
+    assert!(created.restored);
     assert_eq!(
         release(&kit, "R-1", Some(UnfinishedRuns::Continue), 3).await,
         ReleasedServer::Released(vec![run])
     );
-    assert_eq!(kit.claim_one("w", at(4)).await.run.id, run);
+    let claimed = kit.claim_one("w", at(4)).await.run;
+    assert_eq!(claimed.id, run);
+    assert_eq!(
+        claimed.deadline_at,
+        created.deadline_at.plus(at(3).since(at(2))),
+        "the age of the data is not its own"
+    );
 }
 
 #[tokio::test]

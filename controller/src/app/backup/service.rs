@@ -345,7 +345,8 @@ impl BackupService {
         };
         if error.is_none() {
             let mut state = self.0.state.lock();
-            if let Some(record) = state.records.iter_mut().find(|record| record.name == name) {
+            let own = |record: &&mut BackupRecord| record.name == name && record.target == target.shown;
+            if let Some(record) = state.records.iter_mut().find(own) {
                 record.damage = damage.clone();
                 if damage.is_none() {
                     record.verified_at = at;
@@ -368,8 +369,11 @@ impl BackupService {
         self.0.state.lock().series.clone()
     }
 
+    /// The record of a backup in the target of the settings: one in a former target says nothing about it.
     fn own(&self, name: &str) -> Option<BackupRecord> {
-        self.0.state.lock().records.iter().find(|record| record.name == name).cloned()
+        let shown = &self.0.target.as_ref()?.shown;
+        let state = self.0.state.lock();
+        state.records.iter().find(|record| record.name == name && record.target == *shown).cloned()
     }
 
     /// Requests an operation. Returns `false` when an equal one is under way.

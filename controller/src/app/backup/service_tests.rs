@@ -99,6 +99,22 @@ async fn a_due_backup_is_made_verified_recorded_and_shown_and_the_next_one_a_day
 }
 
 #[tokio::test]
+async fn a_backup_of_a_former_target_is_not_damaged_because_the_new_one_lacks_it() {
+    let mut kit = Scheduled::new().await;
+    let service = kit.start().await;
+    assert!(service.step_now().await);
+    let first = kit.backups().remove(0);
+    let other = kit.target.with_file_name("another-target");
+    fs::create_dir(&other).unwrap();
+    kit.settings.backup_target = Some(BackupTarget::Folder(other));
+    let service = kit.start().await;
+    assert!(service.verify(&first, "ann").unwrap());
+    while service.step_now().await {}
+    assert!(service.status().verification.unwrap().damage.is_none());
+    assert!(!kit.events().await.contains(&"backup.damaged".to_owned()));
+}
+
+#[tokio::test]
 async fn older_backups_are_removed_and_never_what_another_made() {
     let mut kit = Scheduled::new().await;
     kit.settings.backup_keep = 2;

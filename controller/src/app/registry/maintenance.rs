@@ -31,7 +31,7 @@ use api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     RepositoryDetailView, RepositoryView, ScrubStatus, TagToDelete, UploadView, UploadsStatus,
 };
-use model::{Clock, NewEvent, error_chain};
+use model::{Clock, NewEvent, Time, error_chain};
 use settings::Settings;
 use store::{Store, StoreError};
 use telemetry::Metrics;
@@ -145,7 +145,8 @@ impl RegistryMaintenance {
     /// Removes abandoned uploads, expired tags and garbage by schedule until `stop`.
     pub(in crate::app) async fn run(self, stop: CancellationToken) {
         let settings = &self.0.settings;
-        let (mut swept, mut collected) = (None, tokio::time::Instant::now());
+        let mut swept = None;
+        let mut due = tokio::time::Instant::now() + self.until_collection().await;
         while !stop.is_cancelled() {
             let now = tokio::time::Instant::now();
             if swept.is_none_or(|at| now - at >= SWEEP_INTERVAL) {
@@ -154,8 +155,8 @@ impl RegistryMaintenance {
                     tracing::warn!(error = %error_chain(&error), "abandoned uploads were not removed; the next attempt is in an hour");
                 }
             }
-            if now - collected >= settings.collect_every {
-                collected = now;
+            if now >= due {
+                due = now + settings.collect_every;
                 self.run_due().await;
             }
             tokio::select! {
@@ -166,6 +167,13 @@ impl RegistryMaintenance {
         if let Err(error) = self.0.registry.flush_layouts().await {
             tracing::warn!(error = %error_chain(&error), "the image layouts were not updated; the next start updates them");
         }
+    }
+
+    /// The time until the next collection: the interval counts from the last one, also over restarts.
+    async fn until_collection(&self) -> Duration {
+        let last = self.last(LAST_GC).await.ok().flatten();
+        let last = last.and_then(|last| last["at"].as_str().and_then(|at| at.parse().ok()));
+        left(self.0.settings.collect_every, last, self.0.clock.now())
     }
 
     async fn run_due(&self) {
@@ -334,6 +342,12 @@ impl RegistryMaintenance {
         let text = self.0.store.setting(key).await.map_err(unavailable)?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
+}
+
+/// What is left of an interval that began at `last`; the whole interval without one, and after the clock was set back.
+fn left(every: Duration, last: Option<Time>, now: Time) -> Duration {
+    let since = last.filter(|last| *last <= now).map(|last| now.since(last));
+    every.saturating_sub(since.unwrap_or(Duration::ZERO))
 }
 
 /// Describes the content that a scrub found damaged or unreadable.
@@ -610,6 +624,20 @@ mod tests {
         assert_eq!(due(unfinished).await, Duration::ZERO);
         // A record of an earlier version.
         assert!(about(due(json!({ "last": complete, "present": complete, "part": 32 })).await, 4));
+    }
+
+    #[test]
+    fn an_interval_of_collections_goes_on_over_restarts() {
+        let now: Time = "2026-01-10T00:00:00Z".parse().unwrap();
+        let at = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(left(7 * DAY, None, now), 7 * DAY, "a new registry");
+        assert_eq!(left(7 * DAY, at("2026-01-08T00:00:00Z"), now), 5 * DAY);
+        assert_eq!(
+            left(7 * DAY, at("2026-01-02T00:00:00Z"), now),
+            Duration::ZERO,
+            "due, however often it was restarted"
+        );
+        assert_eq!(left(7 * DAY, at("2026-02-01T00:00:00Z"), now), 7 * DAY, "the clock was set back");
     }
 
     #[test]

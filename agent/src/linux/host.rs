@@ -344,13 +344,14 @@ fn bounded(command: &mut Command, name: &str, limit: Duration, is_read: bool) ->
     let said =
         || -> BTreeMap<usize, String> { std::iter::from_fn(|| texts.recv_timeout(left()).ok()).collect() };
     if status.is_some_and(|status| status.success()) {
-        return match said().remove(&0).filter(|_| is_read) {
+        // What is not read is not waited for: what the program started may keep the pipes open.
+        if !is_read {
+            return Ok(String::new());
+        }
+        return match said().remove(&0) {
             Some(text) if text.len() < READ_OUTPUT => Ok(text),
             Some(_) => Err(format!("the output of {name} has more than {READ_OUTPUT} bytes")),
-            None if is_read => {
-                Err(format!("the output of {name} did not end within {} s", KILL_TIME.as_secs()))
-            }
-            None => Ok(String::new()),
+            None => Err(format!("the output of {name} did not end within {} s", KILL_TIME.as_secs())),
         };
     }
     // What it started keeps the pipes open, and a device that does not respond keeps the program.

@@ -603,7 +603,14 @@ fn a_program_that_leaves_another_one_behind_is_not_waited_for() {
     // The background program holds the pipes for a minute.
     let failed = host.run(&shell("echo the reason >&2; sleep 60 & exit 1", 60)).unwrap_err();
     assert!(failed.contains("the reason"), "{failed}");
+    let ended = std::time::Instant::now();
     assert_eq!(host.run(&shell("sleep 60 & exit 0", 60)), Ok(()));
+    // The time for a killed program is not spent on one that succeeded.
+    assert!(ended.elapsed() < std::time::Duration::from_secs(8), "{:?}", ended.elapsed());
+    let long = host.output(&shell("echo first; yes 0123456789 | head -n 9000", 60)).unwrap();
+    assert!(long.starts_with("first\n") && long.len() == 6 + 9000 * 11, "{} bytes", long.len());
+    let cut = host.output(&shell("yes 0123456789 | head -n 100000", 60)).unwrap_err();
+    assert!(cut.contains("more than 1048576 bytes"), "{cut}");
     assert!(host.run(&shell("sleep 60", 0)).unwrap_err().contains("did not end within 0 s"));
     assert!(begun.elapsed() < std::time::Duration::from_secs(50));
 }

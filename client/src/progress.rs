@@ -460,7 +460,9 @@ mod tests {
             tokio::time::sleep(seconds(15)).await;
             7
         };
-        let progress = ProcessProgress::new("reading", Direction::Read, None);
+        let mut progress = ProcessProgress::new("reading", Direction::Read, None);
+        // As on a log, also where the test runs in a terminal.
+        progress.progress.live = false;
         assert_eq!(progress.while_waiting(&mut err, work).await, 7);
         let shown = String::from_utf8(err).unwrap();
         assert_eq!(

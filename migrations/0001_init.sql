@@ -265,6 +265,8 @@ CREATE TABLE run_steps (
     output     TEXT NOT NULL,
     started_at TEXT NOT NULL,
     ended_at   TEXT,
+    -- The number of the last checkpoint that a worker elsewhere wrote under this epoch.
+    checkpoint INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run, stage, idx)
 ) STRICT, WITHOUT ROWID;
 

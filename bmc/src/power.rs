@@ -58,6 +58,9 @@ pub struct PowerRequest {
     /// Since when the BMC refuses the graceful request for now: it is busy, or the state of the host is in conflict with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_since: Option<Time>,
+    /// The host was up when the first request of a shutdown was sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub found_up: bool,
     /// The time when the last (forced) request was sent.
     pub sent_at: Option<Time>,
     /// The number of requests sent.
@@ -190,6 +193,9 @@ pub async fn force_off(
         let event = NewEvent::warn("redfish.power", message);
         return Ok(connected.report(StepReport::done().with_output(json!(request)).event(event)));
     }
+    if request.sent == 0 && request.graceful_at.is_none() {
+        request.found_up = is_up(state);
+    }
     if due(context, &request)
         && send(step, context, connected, system, ResetType::ForceOff, &mut request).await?
     {
@@ -261,6 +267,7 @@ pub async fn shut_down(
     let again = request.graceful_at.is_some();
     // A request that may never have been sent is sent again; otherwise a system that would shut down loses power.
     if !request.graceful_answered {
+        request.found_up |= !again && is_up(state);
         request.graceful_at = Some(now);
         context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;
         let sent = match said_on {

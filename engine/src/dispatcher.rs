@@ -173,6 +173,12 @@ impl Engine {
         self.inner.pressure.now()
     }
 
+    /// The shortage of the controller, by a reading that is at most five seconds old. A claim goes by it, and not by the last reading
+    /// of the dispatcher: while that claims nothing, it reads nothing.
+    pub(super) async fn read_pressure(&self) -> Option<Pressure> {
+        self.inner.pressure.read(self.store(), &**self.clock()).await
+    }
+
     pub(super) fn decider(&self) -> &Decider {
         &self.inner.decider
     }
@@ -371,7 +377,7 @@ impl Engine {
         let config = &self.inner.config;
         let lanes = match lanes {
             Some(lanes) => lanes,
-            None if self.inner.pressure.read(self.store(), &**self.clock()).await.is_some() => Lanes::Started,
+            None if self.read_pressure().await.is_some() => Lanes::Started,
             None => Lanes::All,
         };
         let since = self.clock().elapsed();

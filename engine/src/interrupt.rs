@@ -5,10 +5,10 @@
 //!  cancel          token, cancelled    no new effect is started; a call that may not be interrupted is dropped after the
 //!                                      cancel grace and the deadline of the last request that it sent
 //! ```
+//! A cancel counts after a stop as well: the call that is still being finished is dropped then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,21 +23,26 @@ pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt {
     pub(super) token: CancellationToken,
-    cancelled: Arc<AtomicBool>,
+    cancelled: CancellationToken,
 }
 
 impl Interrupt {
     pub(super) fn new(token: CancellationToken) -> Self {
-        Self { token, cancelled: Arc::default() }
+        Self { token, cancelled: CancellationToken::new() }
     }
 
     /// Whether the run was cancelled. `false` when only the program stops.
     pub(super) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::SeqCst)
+        self.cancelled.is_cancelled()
+    }
+
+    /// Returns when the run is cancelled, also after the program began to stop.
+    pub(super) async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
     }
 
     fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
+        self.cancelled.cancel();
         self.token.cancel();
     }
 }

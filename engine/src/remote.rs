@@ -3,7 +3,7 @@
 //! ```text
 //!   worker elsewhere                          controller
 //!   claim(free, since when it waits) -------> store.claim(owner worker/NAME, its queues) -> Decider::begin -> calls
-//!   progress(key, output) ------------------> epoch, owner and attempt compared in the transaction that writes
+//!   progress(key, number, output) ----------> epoch, owner, attempt, number compared in the transaction that writes
 //!   report(key, message) -------------------> the snapshot of now -> Decider::conclude -> next call | Released | Lost
 //!   release(key) ---------------------------> lease given back
 //!   interrupted(claims) --------------------> which of them were cancelled or are lost
@@ -119,7 +119,7 @@ impl RemoteQueues {
     /// # Errors
     /// When the database fails. A run that was claimed then is due again after its lease.
     pub async fn claim(&self, limit: usize, asked: Time) -> Result<Option<Vec<CallMessage>>, RemoteError> {
-        let lanes = match self.engine.pressure() {
+        let lanes = match self.engine.read_pressure().await {
             Some(_) => Lanes::Started,
             None => Lanes::All,
         };
@@ -145,11 +145,12 @@ impl RemoteQueues {
         Ok(Some(calls))
     }
 
-    /// Writes the output of the running step, and renews the lease. `false`: the lease is lost.
+    /// Writes the output of the running step, and renews the lease. `false`: the lease is lost. `number` rises with each checkpoint
+    /// of a claim: one that a newer checkpoint has overtaken changes nothing.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn progress(&self, key: &CallKey, output: Value) -> Result<bool, RemoteError> {
+    pub async fn progress(&self, key: &CallKey, number: u64, output: Value) -> Result<bool, RemoteError> {
         let terms = &self.decider.terms;
         let now = terms.clock.now();
         let expires_at = now.plus(terms.ttl);
@@ -159,6 +160,7 @@ impl RemoteQueues {
             owner: self.owner.clone(),
             at: key.at,
             attempt: key.attempt,
+            number,
             output,
             expires_at,
             next_run_at: expires_at.plus(terms.grace),

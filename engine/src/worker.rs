@@ -57,11 +57,22 @@ impl Worker {
 
     /// Works on a call that a claim returned, and on those that follow, until the lease is given back or lost. `since`: the
     /// elapsed time of the worker's clock before the claim was sent. `stop`: the program stops.
-    pub async fn run(&self, call: StepCall, since: Duration, stop: &CancellationToken) {
+    ///
+    /// The claim is listed in [`Self::held`] before this function returns, so that an interrupt reaches it before its task begins.
+    pub fn run(
+        &self,
+        call: StepCall,
+        since: Duration,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let interrupt = Interrupt::new(stop.child_token());
         let run = &call.snapshot.run;
-        let _entry = self.interrupts.list(run.id, run.epoch, &interrupt);
-        self.work(NextCall::Call(Box::new(call)), since, &interrupt).await;
+        let entry = self.interrupts.list(run.id, run.epoch, &interrupt);
+        let worker = self.clone();
+        async move {
+            let _entry = entry;
+            worker.work(NextCall::Call(Box::new(call)), since, &interrupt).await;
+        }
     }
 
     /// Stops the work on a run whose cancel was requested, or whose lease is lost: it sends nothing more.
@@ -186,18 +197,17 @@ impl Worker {
         let work = async { if undo { step.undo(context).await } else { step.run(context).await } };
         let guarded = tokio::time::timeout(policy.call, AssertUnwindSafe(work).catch_unwind());
         let mut guarded = std::pin::pin!(guarded);
+        let interrupted = async {
+            if policy.interruptible {
+                return interrupt.token.cancelled().await;
+            }
+            interrupt.cancelled().await;
+            self.cancel_grace(&context.lease).await;
+        };
         let outcome = tokio::select! {
             biased;
             outcome = &mut guarded => outcome,
-            () = interrupt.token.cancelled() => match (policy.interruptible, interrupt.is_cancelled()) {
-                (true, _) => return None,
-                (false, false) => guarded.await,
-                (false, true) => tokio::select! {
-                    biased;
-                    outcome = &mut guarded => outcome,
-                    () = self.cancel_grace(&context.lease) => return None,
-                },
-            },
+            () = interrupted => return None,
         };
         Some(match outcome {
             Ok(Ok(report)) => report,

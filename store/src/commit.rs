@@ -308,11 +308,15 @@ pub(super) fn write_row(
     Ok((written == 1).then_some(run))
 }
 
-fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Result<(), StoreError> {
-    let stage = match record.at.stage {
+/// The text of a stage in the column of steps.
+pub(super) fn stage_text(stage: Stage) -> &'static str {
+    match stage {
         Stage::Forward => "forward",
         Stage::Finish => "finish",
-    };
+    }
+}
+
+fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Result<(), StoreError> {
     execute(
         connection,
         OPERATION,
@@ -323,7 +327,7 @@ fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Resul
              ended_at = excluded.ended_at",
         params![
             run.to_string(),
-            stage,
+            stage_text(record.at.stage),
             record.at.index,
             record.name.as_str(),
             record.key,

@@ -11,7 +11,8 @@
 //!
 //! A worker beside the database passes the record that it read. A worker elsewhere passes an output only, and its message may
 //! arrive late, twice, or after its report. So the record is read here: an output is written into the record of the named
-//! attempt while that step runs, and into no other.
+//! attempt while that step runs, and into no other. Each checkpoint of a worker has a higher number than the one before: one
+//! that was overtaken, such as by its own repetition through a slow proxy, writes nothing and extends no lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +21,9 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use super::claim::{self, Claimed, Claimer};
-use super::commit::{PROGRESS, write_progress};
+use super::commit::{PROGRESS, stage_text, write_progress};
 use super::queues::Lanes;
-use super::rows::{all, find_run, first, snapshot};
+use super::rows::{all, execute, find_run, first, snapshot};
 use super::{Store, StoreError};
 use model::{Lease, Position, Run, RunId, StepPhase, StepRecord, Time};
 
@@ -39,6 +40,8 @@ pub struct OutputWritten {
     pub at: Position,
     /// The attempt.
     pub attempt: u32,
+    /// The number of the checkpoint. It rises with each checkpoint of a claim, and a repetition has the number of the first try.
+    pub number: u64,
     /// The output.
     pub output: Value,
     /// When the lease ends from now on.
@@ -121,14 +124,15 @@ impl Store {
     }
 
     /// Extends the lease of a worker elsewhere and writes the output of its running step. `false`: the lease is lost, or the step
-    /// does not run any more; nothing was written.
+    /// does not run any more; nothing was written. A checkpoint with a number below the last one of its claim writes nothing and
+    /// extends no lease, and the result is `true`: a newer one is stored.
     ///
     /// # Errors
     /// When the database cannot be written, or a row of the run cannot be read; nothing is stored then.
     pub async fn progress_elsewhere(&self, written: OutputWritten, now: Time) -> Result<bool, StoreError> {
         self.writer
             .write(PROGRESS, move |connection| {
-                let OutputWritten { run, epoch, owner, at, attempt, output, expires_at, next_run_at } =
+                let OutputWritten { run, epoch, owner, at, attempt, number, output, expires_at, next_run_at } =
                     written;
                 let Some(row) = find_run(connection, PROGRESS, run)? else { return Ok(false) };
                 let held = row.epoch == epoch && row.lease.as_ref().is_some_and(|lease| lease.owner == owner);
@@ -145,12 +149,36 @@ impl Store {
                 else {
                     return Ok(false);
                 };
+                let number = i64::try_from(number).unwrap_or(i64::MAX);
+                if number < last_checkpoint(connection, run, at, epoch)? {
+                    return Ok(true);
+                }
                 let record = StepRecord { output, epoch, ..record.clone() };
                 let lease = Some(Lease { owner, expires_at });
                 let run = Run { lease, next_run_at: Some(next_run_at), ..read.run };
                 // A checkpoint of a worker elsewhere has no effects.
-                write_progress(connection, &run, &record, &[], now)
+                Ok(write_progress(connection, &run, &record, &[], now)?
+                    && number_checkpoint(connection, run.id, at, number)?)
             })
             .await
     }
+}
+
+/// The number of the last checkpoint that a worker elsewhere wrote under this epoch; 0 without one.
+fn last_checkpoint(connection: &Connection, run: RunId, at: Position, epoch: i64) -> Result<i64, StoreError> {
+    let sql = "SELECT checkpoint FROM run_steps WHERE run = ?1 AND stage = ?2 AND idx = ?3 AND epoch = ?4";
+    let values: [&dyn rusqlite::ToSql; 4] = [&run.to_string(), &stage_text(at.stage), &at.index, &epoch];
+    Ok(first(connection, PROGRESS, sql, &values, |columns| columns.get("checkpoint"))?.unwrap_or(0))
+}
+
+/// Stores the number of the checkpoint that was written last. Returns whether the record is there.
+fn number_checkpoint(
+    connection: &Connection,
+    run: RunId,
+    at: Position,
+    number: i64,
+) -> Result<bool, StoreError> {
+    let sql = "UPDATE run_steps SET checkpoint = ?4 WHERE run = ?1 AND stage = ?2 AND idx = ?3";
+    let values: [&dyn rusqlite::ToSql; 4] = [&run.to_string(), &stage_text(at.stage), &at.index, &number];
+    Ok(execute(connection, PROGRESS, sql, &values[..])? == 1)
 }

@@ -1,5 +1,8 @@
 //! The power of a host that a run restarts: on under a permit, and at the end as it was.
 //!
+//! A host was on when the run identified it, or when the first power request of the run was sent: an operator may have switched it on in
+//! between, while the run waited or sent an image. Such a host is in use. It is restarted only where the order permits that.
+//!
 //! ```text
 //!   was   now    restore
 //!   off   on     shut down, then forced off
@@ -61,13 +64,14 @@ pub(super) async fn on(
     Ok(connected.report(report))
 }
 
-/// Shuts the host down. A system that was in use has longer for it than one that this run has started.
+/// Shuts the host down. A system that is in use has longer for it than one that this run has started.
 pub(super) async fn shut_down(
     step: &StepName,
     context: &StepContext,
     (connected, found): (&ConnectedBmc, &Identified),
+    in_use: bool,
 ) -> Result<StepReport, StepError> {
-    let grace = if found.was_on() { HOST_GRACE } else { SHORT_GRACE };
+    let grace = if in_use { HOST_GRACE } else { SHORT_GRACE };
     power::shut_down(step, context, connected, &found.discovery.system, KnownHost::Unknown, grace).await
 }
 
@@ -98,6 +102,34 @@ impl PowerSteps<'_> {
         [self.off, self.on].into_iter().any(|steps| Self::requests(context, steps).next().is_some())
     }
 
+    /// Whether the host was on before this run changed its power.
+    pub(super) fn was_in_use(&self, context: &StepContext, found: &Identified) -> bool {
+        let first = |steps, of_use: bool| {
+            let requests = Self::requests(context, steps).filter(|(_, request)| !of_use || request.found_up);
+            requests
+                .filter_map(|(record, request)| {
+                    Some((request.graceful_at.or(request.sent_at)?, record.at.index))
+                })
+                .min()
+        };
+        let met_up: Option<(Time, _)> = first(self.off, true);
+        found.was_on() || met_up.is_some_and(|off| first(self.on, false).is_none_or(|on| off < on))
+    }
+
+    /// Whether the host is in use: it was on before this run changed its power, or it was switched on and not by this run.
+    pub(super) async fn is_in_use(
+        &self,
+        step: &StepName,
+        context: &StepContext,
+        (connected, found): (&ConnectedBmc, &Identified),
+    ) -> Result<bool, StepError> {
+        if self.was_in_use(context, found) || self.acted(context) {
+            return Ok(self.was_in_use(context, found));
+        }
+        let state = connected.bmc.power_state(&found.discovery.system).await;
+        Ok(power::is_up(state.map_err(|error| from_redfish(step, &error))?))
+    }
+
     /// When the newest shutdown was requested that no read has shown the end of: the host may still go off.
     fn going_off(&self, context: &StepContext) -> Option<Time> {
         let open = Self::requests(context, self.off).filter(|(record, _)| record.phase != StepPhase::Done);
@@ -112,7 +144,7 @@ impl PowerSteps<'_> {
     }
 }
 
-/// Gives the host back the power state that it had when the step `by` identified it. A request that the end of the run has overtaken
+/// Gives the host back the power state that it had before this run changed it; `by` is the step that identified it. A request that the end of the run has overtaken
 /// is let come true first: it cannot be taken back.
 pub(super) async fn restore(
     (step, by): (&StepName, &StepName),
@@ -129,7 +161,7 @@ pub(super) async fn restore(
     let wait = |reason, limit, detail| {
         Ok(StepReport::wait(wait_for_bmc(reason, limit, detail)).with_output(json!(mine)))
     };
-    if found.was_on() {
+    if steps.was_in_use(context, &found) {
         let going_off = state == PowerState::PoweringOff
             || (power::is_up(state) && is_open(steps.going_off(context), HOST_GRACE));
         if !begun && going_off {

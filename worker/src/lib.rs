@@ -186,10 +186,7 @@ impl Running {
             () = self.watch() => {}
         }
         ending.cancel();
-        if self.link.ended.is_cancelled() {
-            // Nothing more may be sent to a BMC: another worker may get the runs.
-            self.worker.held().into_iter().for_each(|(run, epoch)| self.worker.interrupt(run, epoch));
-        }
+        self.interrupt_if_refused();
         tasks.close();
         if !tasks.is_empty() {
             tracing::info!(
@@ -199,10 +196,21 @@ impl Running {
         }
         tokio::select! {
             () = tasks.wait() => {}
-            // A cancel of a run whose call is being finished still interrupts it.
-            () = self.watch() => tasks.wait().await,
+            // A cancel of a run whose call is being finished still interrupts it, and so does a refusal of the worker.
+            () = self.watch() => {
+                self.interrupt_if_refused();
+                tasks.wait().await;
+            }
         }
         self.services.bmc.connections.close_all().await;
+    }
+
+    /// Interrupts all calls of a worker that the controller refuses: another worker may get the runs, so nothing more may be sent to a
+    /// BMC.
+    fn interrupt_if_refused(&self) {
+        if self.link.ended.is_cancelled() {
+            self.worker.held().into_iter().for_each(|(run, epoch)| self.worker.interrupt(run, epoch));
+        }
     }
 
     /// Claims calls and starts a task for each.
@@ -249,10 +257,12 @@ impl Running {
             for parcel in claims.calls {
                 let call = self.link.keeper.take(parcel);
                 let (run, epoch) = (call.snapshot.run.id, call.snapshot.run.epoch);
-                let (worker, keeper) = (self.worker.clone(), Arc::clone(&self.link.keeper));
-                let (permit, stop) = (Arc::clone(permits).acquire_owned().await, stop.clone());
+                let keeper = Arc::clone(&self.link.keeper);
+                // Listed before `claimed` is notified, so that the next list of claims names it.
+                let work = Box::pin(self.worker.run(call, since, stop));
+                let permit = Arc::clone(permits).acquire_owned().await;
                 tasks.spawn(async move {
-                    Box::pin(worker.run(call, since, &stop)).await;
+                    work.await;
                     keeper.done(run, epoch);
                     drop(permit);
                 });
@@ -305,8 +315,6 @@ impl Running {
                 held.into_iter().filter(|claim| !stopped.contains(claim)).collect();
             if claims.is_empty() {
                 self.claimed.notified().await;
-                // The task of the call lists it when it starts.
-                tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
             let order = ClaimList { claims };

@@ -10,6 +10,7 @@
 //! Invariants: a command may be repeated, because its fence recognises a repetition; the token is sent to the host of the URL only,
 //! because redirects are not followed and no proxy is used; a response is bounded.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -96,6 +97,8 @@ pub(super) struct Link {
     pub(super) keeper: Arc<Keeper>,
     /// The connections to BMCs, which receive the authorities of each welcome.
     bmc: OnceLock<Weak<BmcServices>>,
+    /// How many checkpoints were written: the number of the next one is higher than that of any before.
+    checkpoints: AtomicU64,
     /// How long a lease lasts.
     lease: Mutex<Duration>,
     /// Why the worker must end.
@@ -123,6 +126,7 @@ impl Link {
             clock,
             keeper,
             bmc: OnceLock::new(),
+            checkpoints: AtomicU64::new(0),
             lease: Mutex::new(Duration::from_secs(600)),
             why: Mutex::default(),
             ended: CancellationToken::new(),
@@ -358,7 +362,8 @@ impl Progress for Link {
             return Err(LinkError::Refused { status: 0, words }.backend());
         }
         let key = CallKey { run: run.id, epoch: run.epoch, at: record.at, attempt: record.attempt };
-        let message = Progressing { key, output: record.output };
+        let number = self.checkpoints.fetch_add(1, Ordering::Relaxed) + 1;
+        let message = Progressing { key, number, output: record.output };
         let progressed: Progressed =
             self.repeat("progress", &message, REQUEST, Some(CHECKPOINT)).await.map_err(LinkError::backend)?;
         self.clock.follow(progressed.now);

@@ -206,6 +206,8 @@ impl fmt::Debug for Password {
 pub struct Progressing {
     /// The call.
     pub key: CallKey,
+    /// The number of the checkpoint: higher than that of the one before; a repetition has the number of the first try.
+    pub number: u64,
     /// The output.
     pub output: Value,
 }

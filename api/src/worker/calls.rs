@@ -19,7 +19,7 @@ pub(super) async fn progress(
     request: Request,
 ) -> Result<Json<Progressed>, ApiError> {
     let Long { message: progress, place: _place } = worker.long::<Progressing>(request).await?;
-    let held = worker.queues(&api)?.progress(&progress.key, progress.output).await?;
+    let held = worker.queues(&api)?.progress(&progress.key, progress.number, progress.output).await?;
     Ok(Json(Progressed { held, now: api.now() }))
 }
 

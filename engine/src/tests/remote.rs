@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::kit::{Act, Kit, LEASE, new_run};
 use crate::{
-    Backend, BackendError, CallKey, CallMessage, Engine, MessageRefused, NextCall, Progress, RemoteError,
-    RemoteNext, RemoteQueues, ReportMessage, StepCall, StepOutcome, StepReport, Worker, WorkflowRegistry,
+    Backend, BackendError, CallKey, CallMessage, Engine, MessageRefused, NextCall, PressureGauge, Progress,
+    RemoteError, RemoteNext, RemoteQueues, ReportMessage, StepCall, StepOutcome, StepReport, Worker,
+    WorkflowRegistry,
 };
 use model::mutant::{self, Mutant};
 use model::{
-    Clock, Effect, ManualClock, Outcome, Phase, Run, RunId, StepRecord, Time, Verb, permit_resource,
+    Clock, Effect, ManualClock, Outcome, Phase, Pressure, Run, RunId, StepRecord, Time, Verb, permit_resource,
 };
 use store::TakeOver;
 
@@ -30,6 +31,7 @@ use store::TakeOver;
 struct Link {
     queues: RemoteQueues,
     cut: AtomicBool,
+    checkpoints: AtomicU64,
     /// Whether the response to the next report is lost, so that the worker sends the report again.
     loses_response: AtomicBool,
 }
@@ -71,7 +73,8 @@ impl Progress for Link {
         assert!(effects.is_empty(), "a message of progress carries no effects: {effects:?}");
         self.pass()?;
         let key = CallKey { run: run.id, epoch: run.epoch, at: record.at, attempt: record.attempt };
-        self.queues.progress(&sent(&key), sent(&record.output)).await.map_err(failed)
+        let number = self.checkpoints.fetch_add(1, Ordering::Relaxed) + 1;
+        self.queues.progress(&sent(&key), number, sent(&record.output)).await.map_err(failed)
     }
 }
 
@@ -116,8 +119,12 @@ impl Elsewhere {
 
     fn with(engine: &Engine, name: &str, clock: Arc<dyn Clock>, workflows: WorkflowRegistry) -> Self {
         let queues = engine.remote_queues(name, &far()).unwrap();
-        let link =
-            Arc::new(Link { queues, cut: AtomicBool::default(), loses_response: AtomicBool::default() });
+        let link = Arc::new(Link {
+            queues,
+            cut: AtomicBool::default(),
+            checkpoints: AtomicU64::default(),
+            loses_response: AtomicBool::default(),
+        });
         let backend = Arc::clone(&link) as Arc<dyn Backend>;
         Self { worker: Worker::new(backend, workflows, Arc::clone(&clock), LEASE), link, clock }
     }
@@ -188,7 +195,7 @@ async fn a_worker_receives_nothing_of_other_queues_and_no_queue_of_the_controlle
     let snapshot = kit.snapshot(id).await;
     let at = snapshot.steps[0].at;
     let key = CallKey { run: id, epoch: snapshot.run.epoch, at, attempt: 1 };
-    assert!(!far.link.queues.progress(&key, json!("forged")).await.unwrap());
+    assert!(!far.link.queues.progress(&key, 1, json!("forged")).await.unwrap());
     let done: ReportMessage = serde_json::from_value(json!({ "outcome": "done" })).unwrap();
     let outcome = far.link.queues.report(&key, done).await.unwrap();
     assert!(matches!(outcome, RemoteNext::Released), "{outcome:?}");
@@ -293,15 +300,95 @@ async fn a_late_checkpoint_changes_no_step_that_has_reported() {
     run_at_far(&kit).await;
     let call = far.claim().await.remove(0).call();
     let key = CallKey::of(&call);
-    assert!(far.link.queues.progress(&key, json!(1)).await.unwrap());
+    assert!(far.link.queues.progress(&key, 1, json!(1)).await.unwrap());
     let following = far.link.report(&call, call.record.clone(), StepReport::done()).await.unwrap();
     assert!(matches!(following, NextCall::Call(_)));
     let before = kit.snapshot(key.run).await;
-    assert!(!far.link.queues.progress(&key, json!(2)).await.unwrap());
+    assert!(!far.link.queues.progress(&key, 2, json!(2)).await.unwrap());
     let wrong_attempt = CallKey { at: before.steps[2].at, attempt: 2, ..key };
-    assert!(!far.link.queues.progress(&wrong_attempt, json!(2)).await.unwrap());
+    assert!(!far.link.queues.progress(&wrong_attempt, 2, json!(2)).await.unwrap());
     assert_eq!(kit.snapshot(key.run).await, before);
     assert_eq!((&before.steps[1].output, &before.steps[2].output), (&json!(1), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_was_overtaken_by_a_newer_one_writes_nothing_and_extends_no_lease() {
+    let kit = Kit::new();
+    let far = Elsewhere::new(&kit, "w1");
+    run_at_far(&kit).await;
+    let call = far.claim().await.remove(0).call();
+    let key = CallKey::of(&call);
+    assert!(far.link.queues.progress(&key, 7, json!("newer")).await.unwrap());
+    let before = kit.snapshot(key.run).await;
+    kit.clock.advance(Duration::from_secs(1));
+    // The first try of an older checkpoint, which a proxy held back.
+    assert!(far.link.queues.progress(&key, 6, json!("older")).await.unwrap(), "the lease is held");
+    assert_eq!(kit.snapshot(key.run).await, before);
+    // The same one again, whose response was lost.
+    assert!(far.link.queues.progress(&key, 7, json!("newer")).await.unwrap());
+    let renewed = kit.snapshot(key.run).await;
+    assert_eq!(renewed.steps, before.steps);
+    assert!(renewed.run.lease.unwrap().expires_at > before.run.lease.unwrap().expires_at);
+    // A worker with a new claim counts from one.
+    far.link.queues.release(&key).await.unwrap();
+    let again = far.claim().await.remove(0).call();
+    let key = CallKey::of(&again);
+    assert!(far.link.queues.progress(&key, 1, json!("second claim")).await.unwrap());
+    let steps = kit.snapshot(key.run).await.steps;
+    assert_eq!(steps.iter().find(|step| step.at == key.at).unwrap().output, json!("second claim"));
+}
+
+#[tokio::test]
+async fn a_claim_is_listed_before_its_task_begins_and_a_cancel_ends_it_also_while_the_worker_stops() {
+    let kit = Kit::new();
+    let mut far = Elsewhere::new(&kit, "w1");
+    far.worker.cancel_grace = Duration::from_millis(10);
+    kit.script("solid", [Act::Stall]);
+    let id = kit.start("drill", &["a", "solid@far"]).await;
+    kit.run_until_idle().await;
+    let call = far.claim().await.remove(0).call();
+    let epoch = call.snapshot.run.epoch;
+    let stop = CancellationToken::new();
+    let work = far.worker.run(call, far.clock.elapsed(), &stop);
+    assert_eq!(far.worker.held(), [(id, epoch)], "an interrupt reaches it from now on");
+    let meanwhile = async {
+        kit.world.stalled.notified().await;
+        // The worker waits for the end of a call that may not be interrupted; the cancel comes afterwards.
+        stop.cancel();
+        tokio::task::yield_now().await;
+        far.worker.interrupt(id, epoch);
+    };
+    tokio::join!(work, meanwhile);
+    assert_eq!(far.worker.held(), []);
+    assert_eq!(kit.run(id).await.lease, None, "the lease is given back");
+}
+
+struct Full(AtomicBool);
+
+#[async_trait]
+impl PressureGauge for Full {
+    async fn read(&self) -> Option<Pressure> {
+        let text = |text: &str| text.to_owned();
+        self.0.load(Ordering::SeqCst).then(|| Pressure {
+            name: text("disk"),
+            since: "2026-01-01T00:00:00Z".parse().unwrap(),
+            detail: text("3 MiB are left"),
+            next_action: text("make room"),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_a_worker_reads_the_shortage_itself_while_the_controller_claims_nothing() {
+    let kit = Kit::new();
+    let disk = Arc::new(Full(AtomicBool::new(true)));
+    kit.engine.gauge(Arc::clone(&disk) as Arc<dyn PressureGauge>);
+    let far = Elsewhere::new(&kit, "w1");
+    kit.start("drill", &["b@far"]).await;
+    assert!(far.claim().await.is_empty(), "the disk is full, and the dispatcher has not read that yet");
+    disk.0.store(false, Ordering::SeqCst);
+    kit.clock.advance(Duration::from_secs(6));
+    assert_eq!(far.claim().await.len(), 1);
 }
 
 #[tokio::test]

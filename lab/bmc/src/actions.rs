@@ -203,7 +203,7 @@ impl SimBmc {
         Ok(())
     }
 
-    fn reset_now(&self, kind: ResetType) -> Result<(), ResetRefusal> {
+    pub(super) fn reset_now(&self, kind: ResetType) -> Result<(), ResetRefusal> {
         let at = self.elapsed();
         let policy = &self.inner.config.power;
         let (timer, passed) = self.drive(|state| {

@@ -347,6 +347,12 @@ impl SimBmc {
         self.drive(|state| state.machine.lose_power());
     }
 
+    /// The host powers on, as by its power button; a host that is on stays as it is.
+    pub fn switch_host_on(&self) {
+        // The power button asks no BMC, so there is no refusal that a caller could read.
+        let _on_already = self.reset_now(crate::ResetType::On);
+    }
+
     fn refuse_for(&self, time: Duration) {
         self.set_reachable(false);
         let bmc = Arc::downgrade(&self.inner);

@@ -24,6 +24,8 @@ use engine::{StepContext, StepError, StepReport};
 use model::mutant::{self, Mutant};
 use model::{NewEvent, StepName, StepPhase};
 
+const STEPS: PowerSteps<'static> = PowerSteps { off: &[names::BIOS_SHUT_DOWN], on: &[names::BIOS_HOST_ON] };
+
 /// Whether a step of the run has ended with an effect.
 pub(super) fn is_done(context: &StepContext, step: &StepName) -> bool {
     context.snapshot.records_of(step).any(|record| record.phase == StepPhase::Done)
@@ -40,6 +42,7 @@ pub(super) async fn shut_down(
         return Ok(StepReport::skipped());
     }
     let (connected, found) = identified_bmc(STEP, names::BIOS_IDENTIFY, services, context).await?;
+    let in_use = STEPS.is_in_use(STEP, context, (&connected, &found)).await?;
     if context.own_output::<PowerRequest>().is_none() {
         let seen = Seen::read(&connected.bmc, &found.discovery, &plan).await;
         let seen = seen.map_err(|error| from_redfish(STEP, &error))?;
@@ -51,14 +54,12 @@ pub(super) async fn shut_down(
             let message = "settings wait no longer and are not in force; the host is not restarted for them";
             return Ok(StepReport::skipped().event(NewEvent::warn("bios.restart", message)));
         }
-        if found.was_on()
-            && let Permission::Later(wait) = rule(context, &seen)?.permission(STEP, context)?
-        {
+        if in_use && let Permission::Later(wait) = rule(context, &seen)?.permission(STEP, context)? {
             connected.bmc.release_idle();
             return Ok(StepReport::wait(wait));
         }
     }
-    let mut report = host_power::shut_down(STEP, context, (&connected, &found)).await?;
+    let mut report = host_power::shut_down(STEP, context, (&connected, &found), in_use).await?;
     if report.output.is_none() {
         // The host was off: the power-on that follows is its restart.
         let kept: PowerRequest = context.own_output().unwrap_or_default();
@@ -105,11 +106,10 @@ pub(super) async fn restore(
 ) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::BIOS_POWER_RESTORE;
     let identified = context.find_output::<Identified>(names::BIOS_IDENTIFY).is_some();
-    let steps = PowerSteps { off: &[names::BIOS_SHUT_DOWN], on: &[names::BIOS_HOST_ON] };
-    if !identified || !steps.acted(context) || mutant::active(Mutant::KeepsPower) {
+    if !identified || !STEPS.acted(context) || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
-    host_power::restore((STEP, names::BIOS_IDENTIFY), &steps, services, context).await
+    host_power::restore((STEP, names::BIOS_IDENTIFY), &STEPS, services, context).await
 }
 
 /// Whether a writing step may have sent something.

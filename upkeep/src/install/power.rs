@@ -17,6 +17,12 @@ use engine::{StepContext, StepError, StepReport};
 use model::mutant::{self, Mutant};
 use model::{NewEvent, StepName};
 
+/// The steps of an installation that request power.
+pub(super) const STEPS: PowerSteps<'static> = PowerSteps {
+    off: &[names::FW_HOST_OFF, names::FW_SHUT_DOWN],
+    on: &[names::FW_POWER_ON, names::FW_HOST_ON],
+};
+
 /// Powers a host on that is off. Some parts show their firmware only while the host has power.
 pub(super) async fn on_if_off(
     services: &UpkeepServices,
@@ -37,11 +43,7 @@ pub(super) async fn restore(
 ) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::FW_POWER_RESTORE;
     let identified = context.find_output::<Identified>(names::FW_IDENTIFY).is_some();
-    let steps = PowerSteps {
-        off: &[names::FW_HOST_OFF, names::FW_SHUT_DOWN],
-        on: &[names::FW_POWER_ON, names::FW_HOST_ON],
-    };
-    let changed = steps.acted(context) || power_loss::found(context).is_some();
+    let changed = STEPS.acted(context) || power_loss::found(context).is_some();
     if !identified || !changed || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
@@ -50,5 +52,5 @@ pub(super) async fn restore(
             "the power of the host is left as it is, because it is not known that the update has ended";
         return Ok(StepReport::done().event(NewEvent::warn("firmware.power-left", message)));
     }
-    host_power::restore((STEP, names::FW_IDENTIFY), &steps, services, context).await
+    host_power::restore((STEP, names::FW_IDENTIFY), &STEPS, services, context).await
 }

@@ -15,6 +15,7 @@ use super::super::identified::identified_bmc;
 use super::super::permission::{Permission, RestartRule};
 use super::super::{UpkeepServices, host_power, names};
 use super::component::{self, Current, sibling, sibling_is_done};
+use super::power;
 use super::watch::{Watched, Word};
 use bmc::from_redfish;
 use bmc::power::PowerRequest;
@@ -50,7 +51,8 @@ pub(super) async fn host_off(
         return Ok(StepReport::skipped());
     }
     let begun = context.own_output::<PowerRequest>().is_some();
-    if found.was_on() && !begun {
+    let in_use = power::STEPS.is_in_use(STEP, context, (&connected, &found)).await?;
+    if in_use && !begun {
         match permission(STEP, context, &current)? {
             Permission::Granted => {}
             Permission::Later(wait) => {
@@ -64,7 +66,7 @@ pub(super) async fn host_off(
             }
         }
     }
-    host_power::shut_down(STEP, context, (&connected, &found)).await
+    host_power::shut_down(STEP, context, (&connected, &found), in_use).await
 }
 
 /// Shuts the host down where the component needs a restart.
@@ -87,6 +89,7 @@ pub(super) async fn shut_down(
         return Ok(StepReport::skipped());
     }
     let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
+    let in_use = power::STEPS.is_in_use(STEP, context, (&connected, &found)).await?;
     if context.own_output::<PowerRequest>().is_none() {
         let serial = &connected.server.serial;
         let shown = component::shown(&connected.bmc, serial, &current.item, current.target()).await;
@@ -95,14 +98,12 @@ pub(super) async fn shut_down(
             let message = format!("{} is installed without a restart by this run", current.item.what());
             return Ok(StepReport::skipped().event(NewEvent::info("firmware.restart", message)));
         }
-        if found.was_on()
-            && let Permission::Later(wait) = permission(STEP, context, &current)?
-        {
+        if in_use && let Permission::Later(wait) = permission(STEP, context, &current)? {
             connected.bmc.release_idle();
             return Ok(StepReport::wait(wait));
         }
     }
-    let mut report = host_power::shut_down(STEP, context, (&connected, &found)).await?;
+    let mut report = host_power::shut_down(STEP, context, (&connected, &found), in_use).await?;
     if report.output.is_none() {
         // The host was off: the power-on that follows is its restart.
         let kept: PowerRequest = context.own_output().unwrap_or_default();

@@ -1,10 +1,10 @@
 //! Settings of the BIOS on BMCs of several vendors, by workers that die.
 
-use lab_bmc::{Power, SimBmcConfig};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, SimBmcConfig};
 use serde_json::{Value, json};
 
 use bmc::test_support::PASSWORD;
-use model::{Outcome, Run};
+use model::{Outcome, Run, Time};
 use upkeep::{ConditionKind, UpkeepAction};
 
 use crate::kit::{Bench, SERIAL};
@@ -110,4 +110,37 @@ async fn a_bmc_that_hides_what_waits_is_written_twice_and_caught() {
         caught |= writes > 1;
     }
     assert!(caught, "no death led to a second write");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_switched_on_while_the_run_works_is_restarted_in_its_window_only_and_stays_on() {
+    for starts_during in [false, true] {
+        let bench = Bench::with(vendor("generic")).await;
+        bench.sim_bmc.switch_host_off();
+        let patch =
+            FaultTrigger::Request { method: "PATCH".to_owned(), path_ends_with: "/Settings".to_owned() };
+        bench.sim_bmc.inject(Fault::always(patch, FaultEffect::RateLimit { retry_after_seconds: None }));
+        let from: Time = "2026-11-20T20:00:00Z".parse().unwrap();
+        let order = json!({ "attributes": { "BootMode": "Legacy" }, "restart_from": from });
+        let (worker, id) = (bench.worker("w1"), bench.order(wanted(order)).await);
+        bench.run_to_wait(&worker, id, "bmc_busy").await;
+        bench.sim_bmc.clear_faults();
+        let stored = bench.stored(id).await;
+        assert_eq!((bench.sim_bmc.bios_writes(), bench.sim_bmc.power_ons()), (0, 0), "{stored}");
+        if starts_during {
+            // An operator starts the server meanwhile.
+            bench.sim_bmc.switch_host_on();
+            bench.run_to_wait(&worker, id, "restart_window").await;
+        }
+        let run = bench.run_to_end(&worker, id).await;
+        let stored = bench.stored(id).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{stored}");
+        assert_eq!(
+            bench.clock_now() >= from,
+            starts_during,
+            "a host that is off waits for no window: {stored}"
+        );
+        let power = if starts_during { Power::On } else { Power::Off };
+        assert_eq!(bench.sim_bmc.snapshot().power, power, "{stored}");
+    }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -59,6 +60,7 @@ impl ServerLookup for Records {
 /// The link of a worker.
 struct Link {
     queues: RemoteQueues,
+    checkpoints: AtomicU64,
     /// Whether the worker receives what the controller says about its lease.
     truthful: bool,
 }
@@ -82,7 +84,8 @@ impl Progress for Link {
     ) -> Result<bool, BackendError> {
         assert!(effects.is_empty(), "a message of progress carries no effects: {effects:?}");
         let key = CallKey { run: run.id, epoch: run.epoch, at: record.at, attempt: record.attempt };
-        let held = self.queues.progress(&sent(&key), sent(&record.output)).await.map_err(failed)?;
+        let number = self.checkpoints.fetch_add(1, Ordering::Relaxed) + 1;
+        let held = self.queues.progress(&sent(&key), number, sent(&record.output)).await.map_err(failed)?;
         Ok(held || !self.truthful)
     }
 }
@@ -218,7 +221,7 @@ impl Bench {
     pub(crate) fn worker_with(&self, name: &str, clock: &Arc<ManualClock>, truthful: bool) -> Elsewhere {
         let queues = BTreeSet::from([FAR.to_owned()]);
         let queues = self.engine.remote_queues(name, &queues).unwrap();
-        let link = Arc::new(Link { queues, truthful });
+        let link = Arc::new(Link { queues, checkpoints: AtomicU64::default(), truthful });
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
         let backend = Arc::clone(&link) as Arc<dyn Backend>;
         let workflows = workflows(&self.server, &self.store, &self.firmware, Arc::new(NoUrls), &self.calls);

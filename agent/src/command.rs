@@ -33,7 +33,7 @@ use crate::outcome::Outcome;
 use crate::report::ReportDelivery;
 use crate::rescue::NoRescue;
 use crate::run::{Machine, run};
-use crate::search::{Devices, Readers, block_devices, is_fixed, search};
+use crate::search::{Devices, Readers, SETTLE_TIME, block_devices, is_fixed, search};
 use crate::serials::MachineSerials;
 use crate::stable_disks::DriverLoads;
 use crate::task::unit;
@@ -166,9 +166,10 @@ fn install(arguments: &Arguments, system: &System<'_>, log: &Log) -> Result<bool
             media => media.to_vec(),
         }
     };
-    // What the operator names counts at once.
+    // What the operator names counts at once, and nothing else is awaited.
     let is_fixed = |path: &Path| arguments.media.is_empty() && is_fixed(sys, path);
-    let devices = Devices { list: &devices, is_fixed: &is_fixed };
+    let settle = if arguments.media.is_empty() { SETTLE_TIME } else { Duration::ZERO };
+    let devices = Devices { list: &devices, is_fixed: &is_fixed, settle };
     let (found, media) = search(&Readers::default(), &devices, &serials, &RefusedJobs::default(), clock, log)
         .map_err(|reason| format!("{reason}; no disk was touched"))?;
     set_clock(clock, found.job.created_at, None, unit::DISPATCHER, log);

@@ -10,7 +10,7 @@
 //! Each function panics when a promise of the crate is broken; a fuzz target only calls its function.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs,
     io::{self, Read},
     ops::Range,
@@ -85,7 +85,7 @@ pub fn network(data: &[u8]) {
     let _ = netlink::messages(data);
     let _ = hotplug::added(data);
     if let Ok(document) = serde_json::from_slice(data) {
-        let _ = Record::parse(&document).map(|record| plan::next(&record, &[], &BTreeSet::new()));
+        let _ = Record::parse(&document).map(|record| plan::next(&record, &[], &BTreeMap::new()));
     }
     let mut client = dhcp::Client::new(Mac([2, 0, 0, 0, 0, 1]), 7, Duration::ZERO);
     let message = dhcp::of_packet(data).unwrap_or(data);

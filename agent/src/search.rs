@@ -8,6 +8,10 @@
 //! Virtual CDs of a BMC appear some seconds after the kernel started, and an empty drive gets its medium later. A device
 //! is therefore read again while it had no task.
 //!
+//! The newest task is taken, so it matters which media have appeared. A job that the controller can refuse is taken at once: after a
+//! refusal the search goes on. One with `delivery: media` asks no controller. It waits until no further medium with a task has
+//! appeared for [`SETTLE_TIME`], and none is being read, but not for longer than [`SEARCH_TIME`].
+//!
 //! A task on a fixed disk could be that of a former system of the machine, which can write any date into it. It counts only when no CD, no
 //! removable disk and no disk on USB had a task for [`FIXED_TIME`].
 //!
@@ -28,6 +32,8 @@ use std::{
 };
 
 use iso9660::ReadAt;
+use recipe::Delivery;
+use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::discovery::{FoundTask, NoTask, RefusedJobs, choose, read_medium};
@@ -39,6 +45,8 @@ use crate::task::unit;
 pub const SEARCH_TIME: Duration = Duration::from_secs(120);
 /// How long a task on a fixed disk is left aside.
 pub const FIXED_TIME: Duration = Duration::from_secs(90);
+/// How long a task that nothing can refuse waits for a newer one after the last medium with a task appeared.
+pub const SETTLE_TIME: Duration = Duration::from_secs(10);
 const ROUND: Duration = Duration::from_secs(1);
 /// How long a round waits for its devices.
 const DEVICE_TIME: Duration = Duration::from_secs(45);
@@ -106,10 +114,45 @@ pub struct Readers {
     wait: Duration,
 }
 
+impl Readers {
+    /// Whether a thread reads a device that is no fixed disk, and that did not respond in time.
+    fn are_reading(&self, is_fixed: &dyn Fn(&Path) -> bool) -> bool {
+        let hanging = self.hanging.lock().unwrap_or_else(PoisonError::into_inner);
+        hanging.iter().any(|path| !is_fixed(path))
+    }
+}
+
 impl Default for Readers {
     fn default() -> Self {
         let (sender, receiver) = channel();
         Self { hanging: Arc::default(), sender, receiver, wait: DEVICE_TIME }
+    }
+}
+
+/// When movable media with tasks appeared.
+#[derive(Default)]
+struct Arrivals {
+    seen: BTreeSet<(PathBuf, Uuid)>,
+    first: Option<Duration>,
+    last: Duration,
+}
+
+impl Arrivals {
+    /// Adds what a round has found.
+    fn add(&mut self, tasks: &[FoundTask], now: Duration) {
+        for task in tasks {
+            if self.seen.insert((task.path.clone(), task.job.job_id)) {
+                self.first.get_or_insert(now);
+                self.last = now;
+            }
+        }
+    }
+
+    /// Whether the newest task that is there can be taken for the newest one.
+    fn have_settled(&self, settle: Duration, is_reading: bool, now: Duration) -> bool {
+        let since = |time: Duration| now.saturating_sub(time);
+        let is_quiet = !is_reading && since(self.last) >= settle;
+        is_quiet || self.first.is_none_or(|first| since(first) >= SEARCH_TIME)
     }
 }
 
@@ -119,10 +162,19 @@ pub struct Devices<'run> {
     pub list: &'run dyn Fn() -> Vec<PathBuf>,
     /// Whether one is a fixed disk.
     pub is_fixed: &'run dyn Fn(&Path) -> bool,
+    /// How long a task that nothing can refuse waits for a newer one: [`SETTLE_TIME`], or zero where an operator named the media.
+    pub settle: Duration,
 }
 
-/// Searches until a task of this machine was found or [`SEARCH_TIME`] has passed. `refused` are jobs that are not taken. Returns the task, and the names of all devices with an ISO 9660 volume: the boot
-/// medium, task media and others like them.
+impl Devices<'_> {
+    /// Whether a task has to wait for a newer one: nothing can refuse it, and it is on a medium beside which another can appear.
+    fn waits(&self, task: &FoundTask) -> bool {
+        !self.settle.is_zero() && task.delivery() == Delivery::Media && !(self.is_fixed)(&task.path)
+    }
+}
+
+/// Searches until a task of this machine was found or [`SEARCH_TIME`] has passed. `refused` are jobs that are not taken. Returns the
+/// task, and the names of all devices with an ISO 9660 volume: the boot medium, task media and others like them.
 ///
 /// # Errors
 /// Returns an error when no medium holds a task of this machine.
@@ -136,21 +188,34 @@ pub fn search(
 ) -> Result<(FoundTask, Vec<String>), NoTask> {
     let begun = clock.elapsed();
     let mut reasons: BTreeSet<String> = BTreeSet::new();
+    let mut arrivals = Arrivals::default();
     loop {
         let (tasks, media) = round((devices.list)(), readers, log, &mut reasons);
         let (fixed, tasks): (Vec<FoundTask>, Vec<FoundTask>) =
             tasks.into_iter().partition(|task| (devices.is_fixed)(&task.path));
-        let is_late = clock.elapsed().saturating_sub(begun) >= FIXED_TIME;
+        let now = clock.elapsed();
+        arrivals.add(&tasks, now);
+        let is_late = now.saturating_sub(begun) >= FIXED_TIME;
         let chosen = choose(tasks, serials, refused).or_else(|reason| match fixed.is_empty() || !is_late {
             true => Err(reason),
             false => choose(fixed, serials, refused),
         });
         match chosen {
+            Ok(task)
+                if devices.waits(&task)
+                    && !arrivals.have_settled(devices.settle, readers.are_reading(devices.is_fixed), now) =>
+            {
+                let line = format!("{} holds job {}; a newer one is awaited", task.device, task.job.job_id);
+                if reasons.insert(line.clone()) {
+                    log.line(unit::DISPATCHER, line);
+                }
+                clock.sleep(ROUND);
+            }
             Ok(task) => {
                 log.line(unit::DISPATCHER, format!("{} holds job {}", task.device, task.job.job_id));
                 return Ok((task, media));
             }
-            Err(reason) if clock.elapsed().saturating_sub(begun) >= SEARCH_TIME => return Err(reason),
+            Err(reason) if now.saturating_sub(begun) >= SEARCH_TIME => return Err(reason),
             Err(_) => clock.sleep(ROUND),
         }
     }
@@ -251,7 +316,7 @@ mod tests {
         };
         let (task, media) = search(
             &Readers::default(),
-            &Devices { list: &devices, is_fixed: &movable },
+            &Devices { list: &devices, is_fixed: &movable, settle: SETTLE_TIME },
             &MachineSerials::new(["SN1"]),
             &RefusedJobs::default(),
             &clock,
@@ -260,6 +325,86 @@ mod tests {
         .unwrap();
         assert_eq!((task.device.as_str(), media), ("sr2", vec!["sr0".to_owned(), "sr2".to_owned()]));
         assert!(clock.elapsed() >= Duration::from_secs(20));
+    }
+
+    /// Writes a task whose recipe has these words; its creation is the id of its job.
+    fn write_task(folder: &Path, name: &str, created_at: &str, recipe: &str) {
+        let mut job = job_json("SN1", created_at);
+        job["job_id"] = Uuid::new_v5(&Uuid::nil(), created_at.as_bytes()).to_string().into();
+        let image = task_image(&job, "", &[("recipe.json", recipe.as_bytes())]);
+        image.write_to_file(&File::create(folder.join(name)).unwrap()).unwrap();
+    }
+
+    const BY_MEDIUM: &str = r#"{"delivery":"media"}"#;
+    const BY_NETWORK: &str = "{}";
+
+    /// Searches while media appear: seconds, device, creation, recipe. Returns the device of the task, and the seconds that it took.
+    fn searched(media: &[(u64, &str, &str, &str)]) -> (String, u64) {
+        searched_by(&Readers::default(), SETTLE_TIME, media)
+    }
+
+    fn searched_by(readers: &Readers, settle: Duration, media: &[(u64, &str, &str, &str)]) -> (String, u64) {
+        let folder = tempfile::tempdir().unwrap();
+        let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+        let devices = || {
+            for (seconds, name, created_at, recipe) in media {
+                if clock.elapsed().as_secs() >= *seconds && !folder.path().join(name).exists() {
+                    write_task(folder.path(), name, created_at, recipe);
+                }
+            }
+            list(folder.path())
+        };
+        let devices = Devices { list: &devices, is_fixed: &|path| path.ends_with("sda1"), settle };
+        let serials = MachineSerials::new(["SN1"]);
+        let found = search(readers, &devices, &serials, &RefusedJobs::default(), &clock, &log);
+        (found.unwrap().0.device, clock.elapsed().as_secs())
+    }
+
+    #[test]
+    fn a_job_that_nothing_can_refuse_is_taken_when_no_further_medium_has_appeared_for_ten_seconds() {
+        let (old, new) = ("2026-01-01T00:00:00Z", "2026-05-01T00:00:00Z");
+        assert_eq!(searched(&[(3, "sr0", old, BY_MEDIUM)]), ("sr0".to_owned(), 13));
+        assert_eq!(
+            searched(&[(0, "sr0", old, BY_MEDIUM), (8, "sr1", new, BY_MEDIUM)]),
+            ("sr1".to_owned(), 18)
+        );
+        // The controller can refuse the newer one.
+        assert_eq!(
+            searched(&[(0, "sr0", old, BY_MEDIUM), (8, "sr1", new, BY_NETWORK)]),
+            ("sr1".to_owned(), 8)
+        );
+    }
+
+    #[test]
+    fn a_job_that_the_controller_can_refuse_and_one_on_a_fixed_disk_are_taken_at_once() {
+        let (old, new) = ("2026-01-01T00:00:00Z", "2026-05-01T00:00:00Z");
+        assert_eq!(
+            searched(&[(0, "sr0", old, BY_NETWORK), (8, "sr1", new, BY_MEDIUM)]),
+            ("sr0".to_owned(), 0)
+        );
+        assert_eq!(searched(&[(0, "sda1", old, BY_MEDIUM)]), ("sda1".to_owned(), FIXED_TIME.as_secs()));
+        // What an operator named is all that there is.
+        let named = searched_by(&Readers::default(), Duration::ZERO, &[(2, "sr0", old, BY_MEDIUM)]);
+        assert_eq!(named, ("sr0".to_owned(), 2));
+    }
+
+    #[test]
+    fn the_wait_for_a_newer_job_lasts_while_a_medium_is_read_and_ends_after_two_minutes() {
+        let old = "2026-01-01T00:00:00Z";
+        let with_hanging = |name: &str| {
+            let readers = Readers::default();
+            readers.hanging.lock().unwrap().insert(Path::new("/dev").join(name));
+            searched_by(&readers, SETTLE_TIME, &[(5, "sr0", old, BY_MEDIUM)])
+        };
+        assert_eq!(with_hanging("sr1"), ("sr0".to_owned(), 5 + SEARCH_TIME.as_secs()));
+        // No fixed disk has a task that would count.
+        assert_eq!(with_hanging("sda1"), ("sr0".to_owned(), 15));
+        // Media that appear one after the other.
+        let created: Vec<String> = (0..20).map(|hour| format!("2026-01-01T{hour:02}:00:00Z")).collect();
+        let names: Vec<String> = (0..20).map(|number| format!("sr{number}")).collect();
+        let media: Vec<_> =
+            (0..20).map(|at| (at as u64 * 8, &*names[at], &*created[at], BY_MEDIUM)).collect();
+        assert_eq!(searched(&media), ("sr15".to_owned(), SEARCH_TIME.as_secs()));
     }
 
     #[test]
@@ -281,7 +426,7 @@ mod tests {
             let readers = Readers::default();
             let found = search(
                 &readers,
-                &Devices { list: &devices, is_fixed: &is_fixed },
+                &Devices { list: &devices, is_fixed: &is_fixed, settle: SETTLE_TIME },
                 &serials,
                 &RefusedJobs::default(),
                 &clock,
@@ -337,7 +482,7 @@ mod tests {
         let devices = || list(folder.path());
         let refused = search(
             &readers,
-            &Devices { list: &devices, is_fixed: &movable },
+            &Devices { list: &devices, is_fixed: &movable, settle: SETTLE_TIME },
             &serials,
             &RefusedJobs::default(),
             &clock,
@@ -379,7 +524,7 @@ mod tests {
         assert!(
             search(
                 &readers,
-                &Devices { list: &devices, is_fixed: &movable },
+                &Devices { list: &devices, is_fixed: &movable, settle: SETTLE_TIME },
                 &serials,
                 &refused,
                 &clock,
@@ -395,9 +540,15 @@ mod tests {
             }
             vec![slow.clone()]
         };
-        let (task, media) =
-            search(&readers, &Devices { list: &late, is_fixed: &movable }, &serials, &refused, &clock, &log)
-                .unwrap();
+        let (task, media) = search(
+            &readers,
+            &Devices { list: &late, is_fixed: &movable, settle: SETTLE_TIME },
+            &serials,
+            &refused,
+            &clock,
+            &log,
+        )
+        .unwrap();
         assert_eq!((task.path, media), (slow.clone(), vec!["sr0".to_owned()]));
         assert_eq!(clock.elapsed(), SEARCH_TIME + Duration::from_secs(50));
     }

@@ -33,7 +33,7 @@ use crate::net::{self};
 use crate::outcome::Outcome;
 use crate::report::{Announced, Reporter};
 use crate::run::{Machine, run, volume};
-use crate::search::{Devices, Readers, block_devices, is_fixed, search};
+use crate::search::{Devices, Readers, SETTLE_TIME, block_devices, is_fixed, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 use crate::{facts, inventory};
@@ -99,7 +99,11 @@ fn find(
     log: &Log,
 ) -> (FoundTask, Vec<String>) {
     let mut said = String::new();
-    let devices = Devices { list: &|| block_devices(sys, dev), is_fixed: &|path| is_fixed(sys, path) };
+    let devices = Devices {
+        list: &|| block_devices(sys, dev),
+        is_fixed: &|path| is_fixed(sys, path),
+        settle: SETTLE_TIME,
+    };
     loop {
         let serials = MachineSerials::read(sys);
         match search(readers, &devices, &serials, refused, clock, log) {
@@ -203,7 +207,7 @@ fn connect(
         Ok(Announced::Accepted) => Reach::Accepted,
         Ok(Announced::Refused(status)) => Reach::Refused(status),
         Ok(Announced::Other(status)) => {
-            Reach::Away(format!("{} responded with {status}", found.job.controller_url))
+            Reach::Other(format!("{} responded with {status}", found.job.controller_url))
         }
         Err(reason) => Reach::Away(format!("{}: {reason}", found.job.controller_url)),
     };
@@ -224,7 +228,7 @@ fn connect(
         }
     });
     match reach {
-        Reach::Away(reason) => Err(Stopped::Fault(reason)),
+        Reach::Other(reason) | Reach::Away(reason) => Err(Stopped::Fault(reason)),
         Reach::Accepted | Reach::Refused(_) => Ok(()),
     }
 }

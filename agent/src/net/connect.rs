@@ -3,12 +3,17 @@
 //! ```text
 //! every round: links on -> record: its steps | no record: DHCP on every link at once -> packets -> leases
 //! every 2 s, and at each new lease: report of the job to the controller
-//!    accepted: this link is kept          refused again and again for 30 s: the job is not carried out
-//!    no response: the lease of the next link is tried
+//!    accepted: this link is kept
+//!    refused: the refusals of one link are added up       30 s of them: the job is not carried out
+//!    another response: this link begins to count anew     no response: nothing is counted
+//!    the lease of the next link is tried
+//! every round, also while the task is carried out: a lease that ended, was refused or lost its link is not used any more
 //! ```
 //!
 //! Without a record one lease at a time is in use, so it is never open which link a connection takes. A link that does not
-//! lead to the controller gives way to the next one.
+//! lead to the controller gives way to the next one. With a record each link has its lease, and routes with its own metric.
+//!
+//! A link is known by its MAC address: a card that was inserted again has another number in the kernel, and gets its network again.
 //!
 //! Invariants: [`Connector::connect`] returns only when the controller responded to the job. One that never responds is tried
 //! for as long as the machine is on, and no disk is touched meanwhile.
@@ -21,9 +26,9 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::dhcp::{Client, Lease, Reply};
+use super::dhcp::{self, Client, Lease, Reply};
 use super::record::Record;
-use super::{Change, Kernel, Link, Route, UNIT, plan, resolver};
+use super::{Change, Kernel, Link, Mac, Route, UNIT, plan, resolver};
 use crate::clock::Clock;
 use crate::log::Log;
 
@@ -31,8 +36,10 @@ use crate::log::Log;
 pub const PATIENCE: Duration = Duration::from_secs(120);
 const ROUND: Duration = Duration::from_millis(500);
 const PROBE_PAUSE: Duration = Duration::from_secs(2);
+/// How long a job is refused by one link before it is not carried out.
 const REFUSAL_TIME: Duration = Duration::from_secs(30);
-/// The longest time between two refusals that belong together: the leases of other links are tried meanwhile.
+/// The most that the time between two refusals counts. The leases of other links are tried meanwhile, which can take minutes: silence
+/// is no refusal.
 const REFUSAL_GAP: Duration = Duration::from_secs(15);
 /// Messages of DHCP servers that are read in a round.
 const MAX_MESSAGES: usize = 64;
@@ -44,7 +51,9 @@ pub enum Reach {
     Accepted,
     /// The controller refused the report with this status: the job is not, or not any more, to be carried out.
     Refused(u16),
-    /// There was no response, or one that decides nothing.
+    /// There was a response that decides nothing: that of another program, or of a controller that is busy.
+    Other(String),
+    /// There was no response.
     Away(String),
 }
 
@@ -52,7 +61,22 @@ pub enum Reach {
 struct LinkClient {
     client: Client,
     carrier: bool,
-    lease: Option<Lease>,
+    carrier_changes: u32,
+}
+
+/// A lease that its link uses.
+struct UsedLease {
+    lease: Lease,
+    /// What the kernel was given for the lease, and gives back.
+    made: Vec<Change>,
+    /// The metric of the routes.
+    metric: u32,
+}
+
+/// The refusals that came by one link without another response between them.
+struct RefusalRow {
+    last: Duration,
+    time: Duration,
 }
 
 /// Brings the network up and keeps it up.
@@ -61,14 +85,17 @@ pub struct Connector<K> {
     record: Option<Record>,
     log: Log,
     seed: u32,
-    configured: BTreeSet<String>,
+    /// The interfaces of the record with the links that were configured for them.
+    configured: BTreeMap<String, u32>,
     clients: BTreeMap<u32, LinkClient>,
     /// The leases in use by link; without a record one at most.
-    active: BTreeMap<u32, Lease>,
-    /// Whether the controller was reached: from then no other link is tried.
-    kept: bool,
+    active: BTreeMap<u32, UsedLease>,
+    /// Once the controller was reached, the links that lead to it: no other one is tried.
+    kept: Option<BTreeSet<Mac>>,
     links: Vec<Link>,
     said: BTreeSet<String>,
+    /// The configuration of the resolver.
+    resolver: String,
 }
 
 impl<K: Kernel> Connector<K> {
@@ -79,12 +106,13 @@ impl<K: Kernel> Connector<K> {
             record,
             log,
             seed,
-            configured: BTreeSet::new(),
+            configured: BTreeMap::new(),
             clients: BTreeMap::new(),
             active: BTreeMap::new(),
-            kept: false,
+            kept: None,
             links: Vec::new(),
             said: BTreeSet::new(),
+            resolver: String::new(),
         }
     }
 
@@ -97,13 +125,15 @@ impl<K: Kernel> Connector<K> {
     pub fn connect(&mut self, clock: &dyn Clock, probe: &dyn Fn() -> Reach) -> Reach {
         let begun = clock.elapsed();
         let (mut next_probe, mut next_word) = (begun, begun + PATIENCE);
-        // The first and the last of refusals that follow each other.
-        let mut refused: Option<(Duration, Duration)> = None;
+        let mut refusals: BTreeMap<Option<u32>, RefusalRow> = BTreeMap::new();
         loop {
             let leased = self.round(clock);
-            let now = clock.elapsed();
-            if leased || now >= next_probe {
-                self.choose();
+            if leased || clock.elapsed() >= next_probe {
+                // By the record the kernel chooses the link of each connection.
+                let path = self.active.keys().next().copied().filter(|_| self.record.is_none());
+                refusals.retain(|path, _| {
+                    path.is_none_or(|path| self.links.iter().any(|link| link.index == path))
+                });
                 // Without any signal there is nothing that could respond.
                 let outcome = if self.links.iter().any(|link| link.hardware && link.carrier) {
                     probe()
@@ -116,22 +146,28 @@ impl<K: Kernel> Connector<K> {
                         return Reach::Accepted;
                     }
                     Reach::Refused(status) => {
-                        // One early refusal decides nothing: a proxy refuses while its controller starts.
-                        let earlier = refused.filter(|(_, last)| now.saturating_sub(*last) <= REFUSAL_GAP);
-                        let since = earlier.map_or(now, |(since, _)| since);
-                        if now.saturating_sub(since) >= REFUSAL_TIME {
+                        // One early refusal decides nothing: a controller that starts can refuse what it accepts later.
+                        let now = clock.elapsed();
+                        let row =
+                            refusals.entry(path).or_insert(RefusalRow { last: now, time: Duration::ZERO });
+                        row.time += now.saturating_sub(row.last).min(REFUSAL_GAP);
+                        row.last = now;
+                        if row.time >= REFUSAL_TIME {
                             self.keep();
                             return Reach::Refused(status);
                         }
-                        refused = Some((since, now));
+                    }
+                    Reach::Other(reason) => {
+                        refusals.remove(&path);
+                        self.say(format!("the controller is not reached yet: {reason}"));
                     }
                     Reach::Away(reason) => self.say(format!("the controller is not reached yet: {reason}")),
                 }
-                self.give_way();
+                self.give_way(clock.elapsed());
                 next_probe = clock.elapsed() + PROBE_PAUSE;
             }
             if clock.elapsed() >= next_word {
-                self.complain(begun, clock);
+                self.complain(begun, clock.elapsed());
                 next_word = clock.elapsed() + PATIENCE * 5;
             }
         }
@@ -143,7 +179,7 @@ impl<K: Kernel> Connector<K> {
         used.into_iter().for_each(|index| self.drop_lease(index));
     }
 
-    /// Carries out one round: links, steps of the record, packets. Returns whether there is a new lease.
+    /// Carries out one round: links, steps of the record, packets, leases. Returns whether there is a new lease.
     pub fn round(&mut self, clock: &dyn Clock) -> bool {
         match self.kernel.links() {
             Ok(links) => self.links = links,
@@ -156,15 +192,20 @@ impl<K: Kernel> Connector<K> {
             self.carry_out(&record);
         }
         self.set_clients(clock.elapsed());
-        self.exchange(clock)
+        // Before anything waits, and after what came.
+        self.drop_lost(clock.elapsed());
+        let leased = self.exchange(clock);
+        self.drop_lost(clock.elapsed());
+        self.choose(clock.elapsed());
+        leased
     }
 
     fn carry_out(&mut self, record: &Record) {
         for step in plan::next(record, &self.links, &self.configured) {
             let made = step.changes.iter().all(|change| self.change(change));
-            if let (true, Some(label)) = (made, step.configures) {
+            if let (true, Some((label, index))) = (made, step.configures) {
                 self.log.line(UNIT, format!("{label} is configured by the server's record"));
-                self.configured.insert(label);
+                self.configured.insert(label, index);
                 self.set_resolver();
             }
         }
@@ -198,7 +239,11 @@ impl<K: Kernel> Connector<K> {
             }
             None => {
                 let hardware = self.links.iter().filter(|link| link.hardware && link.master.is_none());
-                hardware.filter(|link| !self.kept || self.active.contains_key(&link.index)).cloned().collect()
+                let is_wanted = |link: &Link| match (&self.kept, link.mac) {
+                    (Some(kept), Some(mac)) => kept.contains(&mac),
+                    (kept, _) => kept.is_none(),
+                };
+                hardware.filter(|link| is_wanted(link)).cloned().collect()
             }
         };
         self.clients.retain(|index, _| wanted.iter().any(|link| link.index == *index));
@@ -212,12 +257,13 @@ impl<K: Kernel> Connector<K> {
             let known = self.clients.entry(link.index).or_insert_with(|| LinkClient {
                 client: Client::new(mac, seed, now),
                 carrier: false,
-                lease: None,
+                carrier_changes: 0,
             });
-            if link.carrier && !known.carrier {
-                known.client.hurry(now);
+            if link.carrier && (!known.carrier || known.carrier_changes != link.carrier_changes) {
+                known.client.signal(now);
             }
             known.carrier = link.carrier;
+            known.carrier_changes = link.carrier_changes;
         }
     }
 
@@ -250,18 +296,24 @@ impl<K: Kernel> Connector<K> {
 
     fn take(&mut self, reply: &Reply, now: Duration) -> bool {
         for (index, known) in &mut self.clients {
-            let Some(lease) = known.client.receive(reply, now) else { continue };
             let index = *index;
-            let renewed = known.lease.replace(lease.clone());
-            let same = renewed.as_ref().is_some_and(|old| old.address == lease.address);
+            let name = self.links.iter().find(|link| link.index == index).map_or("?", |link| &link.name);
+            let before = known.client.lease(now).map(|lease| lease.address);
+            let Some(lease) = known.client.receive(reply, now) else {
+                if let (Some(address), None) = (before, known.client.lease(now)) {
+                    self.log.line(UNIT, format!("{name}: a DHCP server refused the lease of {address}"));
+                }
+                continue;
+            };
+            let same = before == Some(lease.address);
             if !same {
-                let name = self.links.iter().find(|link| link.index == index).map_or("?", |link| &link.name);
                 let server = lease
                     .server
                     .map_or_else(|| "a server without address".to_owned(), |server| server.to_string());
                 self.log.line(UNIT, format!("{name} has a lease of {} from {server}", lease.address));
             }
-            if self.record.is_some() || (self.active.contains_key(&index) && !same) {
+            // Of a renewal too: the kernel forgets routes of a link that was switched off, and a server can change them.
+            if self.record.is_some() || self.active.contains_key(&index) {
                 self.use_lease(index, lease);
             }
             return !same;
@@ -269,11 +321,30 @@ impl<K: Kernel> Connector<K> {
         false
     }
 
+    /// Drops the leases in use that ended, that a server refused, or whose link is gone.
+    fn drop_lost(&mut self, now: Duration) {
+        let is_held = |index: &u32| self.clients.get(index).is_some_and(|it| it.client.lease(now).is_some());
+        let lost: Vec<u32> = self.active.keys().filter(|index| !is_held(index)).copied().collect();
+        for index in &lost {
+            let name = self.links.iter().find(|link| link.index == *index);
+            let name = name.map_or_else(|| "a link that is gone".to_owned(), |link| link.name.clone());
+            if let Some(used) = self.active.get(index) {
+                let line = format!("{name}: the lease of {} is not used any more", used.lease.address);
+                self.log.line(UNIT, line);
+            }
+            self.drop_lease(*index);
+        }
+        if !lost.is_empty() {
+            self.set_resolver();
+        }
+    }
+
     /// Without a record: takes a lease into use when none is.
-    fn choose(&mut self) {
+    fn choose(&mut self, now: Duration) {
         if self.record.is_none() && self.active.is_empty() {
+            let mut clients = self.clients.iter();
             let candidate =
-                self.clients.iter().find_map(|(index, known)| Some((*index, known.lease.clone()?)));
+                clients.find_map(|(index, known)| Some((*index, known.client.lease(now)?.clone())));
             if let Some((index, lease)) = candidate {
                 self.use_lease(index, lease);
             }
@@ -281,16 +352,17 @@ impl<K: Kernel> Connector<K> {
     }
 
     /// Without a record: the lease in use did not lead to the controller, so the next link is tried.
-    fn give_way(&mut self) {
+    fn give_way(&mut self, now: Duration) {
         if self.record.is_some() {
             return;
         }
         let Some(present) = self.active.keys().next().copied() else { return };
+        let has_lease = |known: &LinkClient| known.client.lease(now).is_some();
         let with_lease: Vec<u32> =
-            self.clients.iter().filter(|(_, known)| known.lease.is_some()).map(|(index, _)| *index).collect();
+            self.clients.iter().filter(|(_, known)| has_lease(known)).map(|(index, _)| *index).collect();
         let next = with_lease.iter().find(|index| **index > present).or(with_lease.first()).copied();
         if let Some(next) = next.filter(|next| *next != present)
-            && let Some(lease) = self.clients.get(&next).and_then(|known| known.lease.clone())
+            && let Some(lease) = self.clients.get(&next).and_then(|known| known.client.lease(now).cloned())
         {
             self.drop_lease(present);
             self.use_lease(next, lease);
@@ -298,19 +370,49 @@ impl<K: Kernel> Connector<K> {
     }
 
     fn use_lease(&mut self, index: u32, lease: Lease) {
-        if self.active.get(&index).is_some_and(|old| old.address != lease.address) {
-            self.drop_lease(index);
+        let interface = self.record.as_ref().and_then(|record| {
+            let mut labels = record.interfaces.iter();
+            let of_link =
+                |label: &str| plan::link(record, label, &self.links).is_some_and(|it| it.index == index);
+            labels.find(|(label, interface)| interface.dhcp && of_link(label))
+        });
+        let metric = match (&self.record, interface) {
+            (Some(record), Some((label, _))) => record.lease_metric(label),
+            _ => dhcp::METRIC,
+        };
+        let wanted = lease_changes(index, &lease, metric);
+        // What the record has too is not of the lease, and stays when the lease ends.
+        let is_static = |change: &Change| match (change, interface) {
+            (Change::Address { address, .. }, Some((_, interface))) => interface.addresses.contains(address),
+            _ => false,
+        };
+        let own: Vec<bool> = wanted.iter().map(|change| !is_static(change)).collect();
+        let former = self.active.remove(&index).map(|used| used.made).unwrap_or_default();
+        self.undo(former.into_iter().filter(|change| !wanted.contains(change)).collect());
+        if let Some(mtu) = lease.mtu {
+            self.change(&Change::Mtu { index, mtu });
         }
-        for change in lease_changes(index, &lease, true) {
-            self.change(&change);
+        let mut made = Vec::new();
+        for (change, is_own) in wanted.into_iter().zip(own) {
+            if self.change(&change) && is_own {
+                made.push(change);
+            }
         }
-        self.active.insert(index, lease);
+        self.active.insert(index, UsedLease { lease, made, metric });
         self.set_resolver();
     }
 
     fn drop_lease(&mut self, index: u32) {
-        if let Some(lease) = self.active.remove(&index) {
-            for change in lease_changes(index, &lease, false).into_iter().rev() {
+        if let Some(used) = self.active.remove(&index) {
+            self.undo(used.made);
+        }
+    }
+
+    /// Removes what was added, the last first.
+    fn undo(&self, made: Vec<Change>) {
+        for mut change in made.into_iter().rev() {
+            if let Change::Address { add, .. } | Change::Route { add, .. } = &mut change {
+                *add = false;
                 // What is not there any more needs no removal.
                 let _ = self.kernel.change(&change);
             }
@@ -322,19 +424,29 @@ impl<K: Kernel> Connector<K> {
             Some(record) => (record.name_servers.clone(), record.search.clone()),
             None => (Vec::new(), Vec::new()),
         };
-        for lease in self.active.values() {
+        // The name servers of the preferred link are asked first.
+        let mut used: Vec<&UsedLease> = self.active.values().collect();
+        used.sort_by_key(|used| used.metric);
+        for UsedLease { lease, .. } in used {
             servers.extend(&lease.name_servers);
             search.extend(lease.domain.clone());
         }
-        if let Err(source) = self.kernel.set_resolver(&resolver::configuration(&servers, &search)) {
-            self.say(format!("writing the configuration of the resolver: {source}"));
+        let text = resolver::configuration(&servers, &search);
+        // A renewal writes nothing: a program could read half of the file.
+        if text == self.resolver {
+            return;
+        }
+        match self.kernel.set_resolver(&text) {
+            Ok(()) => self.resolver = text,
+            Err(source) => self.say(format!("writing the configuration of the resolver: {source}")),
         }
     }
 
     /// The controller was reached: what is in use stays.
     fn keep(&mut self) {
-        self.kept = true;
-        let used: Vec<String> = self.active.values().map(|lease| lease.address.to_string()).collect();
+        let clients = self.active.keys().filter_map(|index| self.clients.get(index));
+        self.kept = Some(clients.map(|known| known.client.mac()).collect());
+        let used: Vec<String> = self.active.values().map(|used| used.lease.address.to_string()).collect();
         let used = if used.is_empty() {
             "the addresses of the kernel and the record".to_owned()
         } else {
@@ -343,8 +455,8 @@ impl<K: Kernel> Connector<K> {
         self.log.line(UNIT, format!("the controller responds; in use: {used}"));
     }
 
-    fn complain(&mut self, begun: Duration, clock: &dyn Clock) {
-        let seconds = clock.elapsed().saturating_sub(begun).as_secs();
+    fn complain(&mut self, begun: Duration, now: Duration) {
+        let seconds = now.saturating_sub(begun).as_secs();
         let hint = "check cables, switch ports and the network of the server's record";
         self.log.line(
             UNIT,
@@ -354,7 +466,7 @@ impl<K: Kernel> Connector<K> {
             self.log.line(UNIT, "this machine has no network link: no driver of the medium found a card");
         }
         for link in self.links.iter().filter(|link| link.hardware) {
-            let lease = self.clients.get(&link.index).and_then(|known| known.lease.as_ref());
+            let lease = self.clients.get(&link.index).and_then(|known| known.client.lease(now));
             let mac = link.mac.map_or_else(|| "no address".to_owned(), |mac| mac.to_string());
             let signal = if link.carrier { "signal" } else { "no signal" };
             let lease = lease.map_or_else(|| "no lease".to_owned(), |lease| lease.address.to_string());
@@ -363,23 +475,19 @@ impl<K: Kernel> Connector<K> {
     }
 }
 
-/// The changes of a lease, to add or to remove it.
-fn lease_changes(index: u32, lease: &Lease, add: bool) -> Vec<Change> {
-    let mut changes = Vec::new();
-    if let (true, Some(mtu)) = (add, lease.mtu) {
-        changes.push(Change::Mtu { index, mtu });
-    }
-    changes.push(Change::Address { index, address: IpNet::V4(lease.address), add });
+/// Returns the addresses and routes of a lease as changes that add them.
+fn lease_changes(index: u32, lease: &Lease, metric: u32) -> Vec<Change> {
+    let mut changes = vec![Change::Address { index, address: IpNet::V4(lease.address), add: true }];
     for route in &lease.routes {
         if let Some(IpAddr::V4(via)) = route.via
             && !lease.address.contains(&via)
             && let Ok(host) = Ipv4Net::new(via, 32)
         {
             // A router outside of the network is on the link all the same.
-            let route = Route { to: IpNet::V4(host), via: None, metric: route.metric };
-            changes.push(Change::Route { index, route, add });
+            let route = Route { to: IpNet::V4(host), via: None, metric };
+            changes.push(Change::Route { index, route, add: true });
         }
-        changes.push(Change::Route { index, route: route.clone(), add });
+        changes.push(Change::Route { index, route: Route { metric, ..route.clone() }, add: true });
     }
     changes
 }

@@ -1,16 +1,24 @@
 //! DHCP for IPv4 (RFC 2131, 2132, 3396, 3442): messages, and the client of one link as a state machine.
 //!
 //! ```text
-//!             offer                ack                     renewal time: request, until acknowledged
-//! Discover ----------> Request ----------> Bound(lease) --------------------------------------------> Bound
-//!    ^  every 2..16 s     | nak, 4 attempts    | end of the lease, nak
-//!    +--------------------+--------------------+
+//!             offer                ack
+//! Discover ----------> Request ----------> Bound: from half of the lease on requests, until acknowledged
+//!    ^  every 2..16 s     |                  |  | ^
+//!    |                    |           signal |  | | ack
+//!    |                    |          returns v  | |
+//!    |                    |               Reboot: a request whether the lease holds on this network
+//!    |  4 attempts, nak   |   4 attempts, nak|  |end of the lease, nak
+//!    +--------------------+------------------+--+
 //! ```
 //!
-//! The machine has no socket and no clock: [`Client::poll`] returns what is to be sent, [`Client::receive`] takes what came.
+//! The machine has no socket and no clock: [`Client::poll`] returns what is to be sent, [`Client::receive`] takes what came, and
+//! [`Client::lease`] is what the link may use.
+//!
+//! A lease is used until its end or until a server refuses it (RFC 2131, 4.4.5), whatever is asked for meanwhile: a network whose
+//! server does not respond to `Reboot` is searched for another lease beside the one in use.
 //!
 //! Invariants: a reply counts only with the transaction and the MAC address of the client. Every list is bounded. A lease has
-//! an address that a host can have.
+//! an address that a host can have. In two seconds at most two messages are sent, whatever servers and cables do.
 
 use std::{
     collections::BTreeMap,
@@ -29,19 +37,23 @@ pub const CLIENT_PORT: u16 = 68;
 
 const MAGIC: [u8; 4] = [99, 130, 83, 99];
 const FIXED: usize = 240;
+/// The message that asks for offers, and the one that asks for an address.
+const DISCOVERY: u8 = 1;
+const REQUEST: u8 = 3;
 /// Bytes of one option, of all its pieces together.
 const MAX_OPTION: usize = 1024;
 const MAX_LIST: usize = 32;
 /// Some relays drop shorter messages.
 const SHORTEST: usize = 300;
-/// The metric of routes of a lease.
-const METRIC: u32 = 100;
+/// The metric of routes of a lease. Where several leases are in use each has its own, from this one on.
+pub(super) const METRIC: u32 = 100;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 const REQUESTS: u32 = 4;
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
-const SHORTEST_LEASE: Duration = Duration::from_secs(120);
+/// The time of a lease whose server names none.
+const LEASE_TIME: Duration = Duration::from_secs(3600);
 
 mod option {
     pub(super) const PAD: u8 = 0;
@@ -58,6 +70,7 @@ mod option {
     pub(super) const PARAMETERS: u8 = 55;
     pub(super) const LARGEST: u8 = 57;
     pub(super) const RENEWAL: u8 = 58;
+    pub(super) const REBINDING: u8 = 59;
     pub(super) const CLASS: u8 = 60;
     pub(super) const CLIENT: u8 = 61;
     pub(super) const ROUTES: u8 = 121;
@@ -94,6 +107,8 @@ pub struct Lease {
     pub time: Duration,
     /// After which time the lease is renewed.
     pub renewal: Duration,
+    /// After which time another server may renew the lease.
+    pub rebinding: Duration,
 }
 
 /// A message of a server.
@@ -209,8 +224,14 @@ fn lease(address: Ipv4Addr, options: &BTreeMap<u8, Vec<u8>>) -> Option<Lease> {
     };
     let address = Ipv4Net::new(address, u8::try_from(length).ok()?).ok()?;
     let seconds = |code| number(code).map(|seconds| Duration::from_secs(u64::from(seconds)));
-    let time = seconds(option::LEASE_TIME).unwrap_or(Duration::from_secs(3600)).max(SHORTEST_LEASE);
-    let renewal = seconds(option::RENEWAL).filter(|renewal| *renewal < time).unwrap_or(time / 2);
+    let time = seconds(option::LEASE_TIME).unwrap_or(LEASE_TIME);
+    if time.is_zero() {
+        return None;
+    }
+    let renewal = seconds(option::RENEWAL).filter(|renewal| !renewal.is_zero() && *renewal < time);
+    // A server that wants a renewal every second of a long lease does not get it.
+    let renewal = renewal.unwrap_or(time / 2).max(shortest_pause(time));
+    let rebinding = seconds(option::REBINDING).filter(|rebinding| (renewal..time).contains(rebinding));
     let domain = options.get(&option::DOMAIN).and_then(|text| std::str::from_utf8(text).ok());
     let domain = domain
         .map(|text| text.trim_end_matches('\0').to_owned())
@@ -224,7 +245,8 @@ fn lease(address: Ipv4Addr, options: &BTreeMap<u8, Vec<u8>>) -> Option<Lease> {
         domain,
         mtu: mtu.map(|bytes| u32::from(u16::from_be_bytes(bytes))).filter(|mtu| *mtu >= 576),
         time,
-        renewal: renewal.max(SHORTEST_LEASE / 2),
+        renewal,
+        rebinding: rebinding.unwrap_or(time / 8 * 7).max(renewal),
     })
 }
 
@@ -266,7 +288,44 @@ fn routes(options: &BTreeMap<u8, Vec<u8>>) -> Vec<Route> {
 enum State {
     Discover,
     Request(Lease),
-    Bound { lease: Lease, ends: Duration },
+    Reboot,
+    Bound,
+}
+
+/// A lease that a server granted.
+#[derive(Clone, Debug)]
+struct Held {
+    lease: Lease,
+    /// When the request was sent: the lease lasts from then.
+    from: Duration,
+}
+
+impl Held {
+    fn ends(&self) -> Duration {
+        self.from + self.lease.time
+    }
+
+    /// The pause after a request to renew the lease: half of the time that is left until T2 or the end, with a lower bound.
+    fn pause(&self, now: Duration) -> Duration {
+        let Lease { time, rebinding, .. } = self.lease;
+        let passed = now.saturating_sub(self.from);
+        let left = if passed < rebinding { rebinding } else { time }.saturating_sub(passed);
+        (left / 2).max(shortest_pause(time)).min(left)
+    }
+}
+
+/// What a client asks for. All messages are broadcast, so a request to the server of the lease (before T2) and one to any server
+/// (after T2) are the same.
+enum Wish<'a> {
+    Discover,
+    Select(&'a Lease),
+    Verify(&'a Lease),
+    Renew(&'a Lease),
+}
+
+/// Returns the shortest pause between two requests to renew a lease of this time: a minute, or an eighth of a short lease.
+fn shortest_pause(time: Duration) -> Duration {
+    (time / 8).clamp(FIRST_PAUSE, RENEWAL_PAUSE)
 }
 
 /// The client of one link.
@@ -275,8 +334,11 @@ pub struct Client {
     mac: Mac,
     transaction: u32,
     state: State,
+    held: Option<Held>,
     /// When something is sent next.
     next: Duration,
+    /// When something was sent last.
+    sent: Option<Duration>,
     attempt: u32,
     /// When the present exchange began.
     begun: Duration,
@@ -286,18 +348,32 @@ impl Client {
     /// Creates the client of a link; `seed` is a random number.
     #[must_use]
     pub fn new(mac: Mac, seed: u32, now: Duration) -> Self {
-        Self { mac, transaction: seed, state: State::Discover, next: now, attempt: 0, begun: now }
-    }
-
-    /// Begins anew without waiting, unless there is a lease.
-    pub fn hurry(&mut self, now: Duration) {
-        if !matches!(self.state, State::Bound { .. }) {
-            self.discover(now);
+        Self {
+            mac,
+            transaction: seed,
+            state: State::Discover,
+            held: None,
+            next: now,
+            sent: None,
+            attempt: 0,
+            begun: now,
         }
     }
 
-    fn discover(&mut self, now: Duration) {
-        self.state = State::Discover;
+    /// Returns the lease that the link may use.
+    #[must_use]
+    pub fn lease(&self, now: Duration) -> Option<&Lease> {
+        self.held.as_ref().filter(|held| now < held.ends()).map(|held| &held.lease)
+    }
+
+    /// Begins anew without waiting: the link has a signal again, which can be that of another network. A lease is verified.
+    pub fn signal(&mut self, now: Duration) {
+        let state = if self.lease(now).is_some() { State::Reboot } else { State::Discover };
+        self.begin(state, now);
+    }
+
+    fn begin(&mut self, state: State, now: Duration) {
+        self.state = state;
         self.transaction = self.transaction.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         self.attempt = 0;
         self.next = now;
@@ -312,21 +388,31 @@ impl Client {
 
     /// Returns the message that is to be sent now.
     pub fn poll(&mut self, now: Duration) -> Option<Vec<u8>> {
-        if now < self.next {
+        if self.held.as_ref().is_some_and(|held| now >= held.ends()) {
+            self.held = None;
+            if matches!(self.state, State::Bound | State::Reboot) {
+                self.begin(State::Discover, now);
+            }
+        }
+        // Only a request that follows its offer is sent at once.
+        let follows = matches!(self.state, State::Request(_)) && self.attempt == 0;
+        let is_early = self.sent.is_some_and(|sent| now < sent + FIRST_PAUSE);
+        if now < self.next || (is_early && !follows) {
             return None;
         }
-        match &self.state {
-            State::Request(_) if self.attempt >= REQUESTS => self.discover(now),
-            State::Bound { ends, .. } if now >= *ends => self.discover(now),
-            _ => {}
+        if matches!(self.state, State::Request(_) | State::Reboot) && self.attempt >= REQUESTS {
+            self.begin(State::Discover, now);
         }
-        let (pause, message) = match &self.state {
-            State::Discover => (self.pause(), self.message(1, None, now)),
-            State::Request(lease) => (self.pause(), self.message(3, Some((lease, true)), now)),
-            State::Bound { lease, .. } => (RENEWAL_PAUSE, self.message(3, Some((lease, false)), now)),
+        let (pause, wish) = match (&self.state, &self.held) {
+            (State::Request(lease), _) => (self.pause(), Wish::Select(lease)),
+            (State::Reboot, Some(held)) => (self.pause(), Wish::Verify(&held.lease)),
+            (State::Bound, Some(held)) => (held.pause(now), Wish::Renew(&held.lease)),
+            _ => (self.pause(), Wish::Discover),
         };
+        let message = self.message(&wish, now);
         self.attempt = self.attempt.saturating_add(1);
         self.next = now + pause;
+        self.sent = Some(now);
         Some(message)
     }
 
@@ -348,31 +434,39 @@ impl Client {
                 self.next = now;
                 None
             }
-            (State::Request(_) | State::Bound { .. }, ReplyKind::Ack, Some(lease)) => {
-                self.state = State::Bound { lease: lease.clone(), ends: now + lease.time };
-                self.next = now + lease.renewal;
+            (State::Request(_) | State::Reboot | State::Bound, ReplyKind::Ack, Some(lease)) => {
+                let held = Held { lease: lease.clone(), from: self.sent.unwrap_or(now) };
+                self.state = State::Bound;
+                self.next = held.from + lease.renewal;
+                self.begun = self.next;
                 self.attempt = 0;
-                self.begun = now;
-                Some(lease.clone())
+                self.held = Some(held);
+                // A message can have waited for longer than its lease lasts.
+                self.lease(now).cloned()
             }
-            (State::Request(_) | State::Bound { .. }, ReplyKind::Nak, _) => {
-                self.discover(now);
-                self.next = now + Duration::from_secs(1);
+            (State::Request(_) | State::Reboot | State::Bound, ReplyKind::Nak, _) => {
+                self.held = None;
+                self.begin(State::Discover, now);
                 None
             }
             _ => None,
         }
     }
 
-    /// Builds a message: 1 is a discovery, 3 a request, of an offer or (`false`) to renew a lease.
-    fn message(&self, kind: u8, lease: Option<(&Lease, bool)>, now: Duration) -> Vec<u8> {
+    /// Builds a message. Of a lease that is renewed the address is in the field of the client, otherwise in an option.
+    fn message(&self, wish: &Wish<'_>, now: Duration) -> Vec<u8> {
+        let (kind, present, wanted, server) = match wish {
+            Wish::Discover => (DISCOVERY, None, None, None),
+            Wish::Select(lease) => (REQUEST, None, Some(lease.address.addr()), lease.server),
+            Wish::Verify(lease) => (REQUEST, None, Some(lease.address.addr()), None),
+            Wish::Renew(lease) => (REQUEST, Some(lease.address.addr()), None, None),
+        };
         let seconds = u16::try_from(now.saturating_sub(self.begun).as_secs()).unwrap_or(u16::MAX);
         let mut bytes = vec![1, 1, 6, 0];
         bytes.extend(self.transaction.to_be_bytes());
         bytes.extend(seconds.to_be_bytes());
         // Replies are broadcast: the kernel takes no packet to an address that the link does not have.
         bytes.extend([0x80, 0]);
-        let present = lease.filter(|(_, selecting)| !selecting).map(|(lease, _)| lease.address.addr());
         bytes.extend(present.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
         bytes.resize(28, 0);
         bytes.extend(self.mac.0);
@@ -384,11 +478,11 @@ impl Client {
         };
         add(option::KIND, &[kind]);
         add(option::CLIENT, &[&[1], &self.mac.0[..]].concat());
-        if let Some((lease, true)) = lease {
-            add(option::ADDRESS, &lease.address.addr().octets());
-            if let Some(server) = lease.server {
-                add(option::SERVER, &server.octets());
-            }
+        if let Some(address) = wanted {
+            add(option::ADDRESS, &address.octets());
+        }
+        if let Some(server) = server {
+            add(option::SERVER, &server.octets());
         }
         add(option::LARGEST, &1472_u16.to_be_bytes());
         add(option::CLASS, b"shoal-agent");
@@ -401,6 +495,7 @@ impl Client {
             option::MTU,
             option::LEASE_TIME,
             option::RENEWAL,
+            option::REBINDING,
         ];
         add(option::PARAMETERS, &wanted);
         bytes.push(option::END);

@@ -9,7 +9,7 @@
 //! What is decided is decided by pure functions: `plan` (record and links to changes), `dhcp` (a state machine over packets
 //! and time) and `connect` (which link is tried). The kernel is behind [`Kernel`]; `system` is its implementation.
 //!
-//! Invariants: links are found by MAC address only. Parsers of foreign bytes (DHCP, netlink) are bounded, and have fuzz
+//! Invariants: links are found by MAC address only, also after their card was inserted again. Parsers of foreign bytes (DHCP, netlink) are bounded, and have fuzz
 //! targets. IPv6 autoconfiguration and link-local addresses are the kernel's own.
 
 use std::{io, net::IpAddr, time::Duration};
@@ -81,6 +81,8 @@ pub struct Link {
     pub up: bool,
     /// Whether the link has a signal.
     pub carrier: bool,
+    /// How often the signal came or went: a cable can be moved between two looks.
+    pub carrier_changes: u32,
     /// The number of the bond that the link is a member of.
     pub master: Option<u32>,
 }

@@ -28,6 +28,8 @@ const DONE: u16 = 3;
 const REQUEST: u16 = 1;
 const ACKNOWLEDGE: u16 = 4;
 const DUMP: u16 = 0x300;
+/// The list changed while it was written: it can lack an entry.
+const DUMP_INTERRUPTED: u16 = 0x10;
 const REPLACE: u16 = 0x100;
 const EXCLUSIVE: u16 = 0x200;
 const CREATE: u16 = 0x400;
@@ -44,6 +46,7 @@ const LINK_MTU: u16 = 4;
 const LINK_LINK: u16 = 5;
 const LINK_MASTER: u16 = 10;
 const LINK_INFO: u16 = 18;
+const LINK_CARRIER_CHANGES: u16 = 35;
 const LINK_PERMANENT_ADDRESS: u16 = 54;
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
@@ -224,6 +227,8 @@ pub enum NetlinkMessage {
     Link(Option<Link>),
     /// The end of a list, or the result of a request: 0 or the number of an error.
     End(i32),
+    /// The list that this message belongs to changed while it was written, and can lack an entry.
+    Interrupted,
     /// Another message.
     Other,
 }
@@ -244,8 +249,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 #[must_use]
 pub fn messages(mut bytes: &[u8]) -> Vec<(u32, NetlinkMessage)> {
     let mut found = Vec::new();
-    while let (Some(length), Some(kind), Some(sequence)) =
-        (u32_at(bytes, 0), u16_at(bytes, 4), u32_at(bytes, 8))
+    while let (Some(length), Some(kind), Some(flags), Some(sequence)) =
+        (u32_at(bytes, 0), u16_at(bytes, 4), u16_at(bytes, 6), u32_at(bytes, 8))
     {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let Some(payload) = bytes.get(HEADER..length) else { break };
@@ -255,6 +260,9 @@ pub fn messages(mut bytes: &[u8]) -> Vec<(u32, NetlinkMessage)> {
             DONE => NetlinkMessage::End(0),
             _ => NetlinkMessage::Other,
         };
+        if matches!(kind, NEW_LINK | DONE) && flags & DUMP_INTERRUPTED != 0 {
+            found.push((sequence, NetlinkMessage::Interrupted));
+        }
         found.push((sequence, message));
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -291,6 +299,7 @@ fn link(payload: &[u8]) -> Option<Link> {
             found.name = String::from_utf8_lossy(&name[..name.len().min(64)]).into_owned();
         }
         LINK_MASTER => found.master = u32_at(value, 0),
+        LINK_CARRIER_CHANGES => found.carrier_changes = u32_at(value, 0).unwrap_or(0),
         // Hardware has no kind; a bond, a VLAN or a bridge has one.
         LINK_INFO => each_attribute(value, |kind, _| found.hardware &= kind != INFO_KIND),
         _ => {}
@@ -360,6 +369,7 @@ mod tests {
             (LINK_ADDRESS, &[2, 0, 0, 0, 0, 9]),
             (LINK_PERMANENT_ADDRESS, &[2, 0, 0, 0, 0, 1]),
             (LINK_MASTER, &9_u32.to_ne_bytes()),
+            (LINK_CARRIER_CHANGES, &4_u32.to_ne_bytes()),
         ]);
         let info = attributes(&[(INFO_KIND, b"bond\0")]);
         let software = attributes(&[(LINK_NAME, b"bond0\0"), (LINK_INFO, &info)]);
@@ -380,6 +390,15 @@ mod tests {
             ("eth0", Some(Mac([2, 0, 0, 0, 0, 1])), Some(9))
         );
         assert!(eth0.hardware && eth0.up && eth0.carrier && !bond0.hardware);
+        assert_eq!((eth0.carrier_changes, bond0.carrier_changes), (4, 0));
+    }
+
+    #[test]
+    fn a_list_that_changed_while_it_was_written_is_marked() {
+        let mut end = reply(DONE, &[0; 4]);
+        assert_eq!(messages(&end), [(5, NetlinkMessage::End(0))]);
+        end[6..8].copy_from_slice(&(2 | DUMP_INTERRUPTED).to_ne_bytes());
+        assert_eq!(messages(&end), [(5, NetlinkMessage::Interrupted), (5, NetlinkMessage::End(0))]);
     }
 
     proptest! {

@@ -7,10 +7,11 @@
 //! Links appear late and bonds need a look at the kernel between their steps, so a plan is never made as a whole: each round
 //! compares the record with the links and returns what can be done now.
 //!
-//! Invariants: a link that the record does not name gets no address. A member leaves a bond never; a configured interface is
-//! not configured again.
+//! Invariants: a link that the record does not name gets no address. A member leaves a bond never. A configured interface is
+//! configured again only when its link is another one, such as that of a card that was inserted again, or was switched off: the
+//! kernel has forgotten its addresses or routes then.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::record::{Below, Interface, Record};
 use super::{Change, Link};
@@ -18,8 +19,8 @@ use super::{Change, Link};
 /// Changes that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkStep {
-    /// The interface that is configured when all changes are made.
-    pub configures: Option<String>,
+    /// The interface that is configured when all changes are made, and the index of its link.
+    pub configures: Option<(String, u32)>,
     /// The changes in their order.
     pub changes: Vec<Change>,
 }
@@ -57,9 +58,9 @@ fn bond_of<'a>(record: &'a Record, label: &str) -> Option<&'a str> {
     })
 }
 
-/// Returns the steps that can be made now.
+/// Returns the steps that can be made now. `configured` has the interfaces with the links that were configured for them.
 #[must_use]
-pub fn next(record: &Record, links: &[Link], configured: &BTreeSet<String>) -> Vec<NetworkStep> {
+pub fn next(record: &Record, links: &[Link], configured: &BTreeMap<String, u32>) -> Vec<NetworkStep> {
     let mut steps = Vec::new();
     for (label, interface) in &record.interfaces {
         let found = link(record, label, links);
@@ -80,7 +81,7 @@ pub fn next(record: &Record, links: &[Link], configured: &BTreeSet<String>) -> V
             (None, Below::Hardware(_)) => {}
             (Some(found), _) => match bond_of(record, label) {
                 Some(bond) => steps.extend(join(record, bond, interface, found, links)),
-                None if configured.contains(label) => {}
+                None if found.up && configured.get(label) == Some(&found.index) => {}
                 None => steps.push(configure(label, interface, found)),
             },
         }
@@ -115,7 +116,7 @@ fn configure(label: &str, interface: &Interface, link: &Link) -> NetworkStep {
     changes.extend(addresses.map(|address| Change::Address { index, address: *address, add: true }));
     let routes = interface.routes.iter().cloned();
     changes.extend(routes.map(|route| Change::Route { index, route, add: true }));
-    NetworkStep { configures: Some(label.to_owned()), changes }
+    NetworkStep { configures: Some((label.to_owned(), index)), changes }
 }
 
 #[cfg(test)]
@@ -144,7 +145,7 @@ mod tests {
     }
 
     /// Carries steps out until there are none. Returns the number of rounds with steps.
-    fn settle(record: &Record, kernel: &&FakeKernel<'_>, configured: &mut BTreeSet<String>) -> usize {
+    fn settle(record: &Record, kernel: &&FakeKernel<'_>, configured: &mut BTreeMap<String, u32>) -> usize {
         for round in 0..20 {
             let steps = next(record, &kernel.links().unwrap(), configured);
             if steps.is_empty() {
@@ -172,9 +173,9 @@ mod tests {
         let clock = VirtualClock::default();
         let kernel = &FakeKernel::new(&clock, vec![link(2), link(3)]);
         kernel.links.borrow_mut()[0].mac = Some("02:00:00:00:00:01".parse().unwrap());
-        let (record, mut configured) = (bonded(), BTreeSet::new());
+        let (record, mut configured) = (bonded(), BTreeMap::new());
         settle(&record, &kernel, &mut configured);
-        assert_eq!(configured, ["bond", "c", "v"].map(str::to_owned).into());
+        assert!(configured.keys().eq(["bond", "c", "v"]), "{configured:?}");
         assert_eq!(kernel.addresses(), ["3: 10.1.0.5/24", "5: 10.0.0.5/24"]);
         let changes = kernel.changes.borrow().clone();
         let at = |wanted: &Change| changes.iter().position(|change| change == wanted).unwrap();
@@ -192,6 +193,21 @@ mod tests {
 
     #[test]
     fn a_record_whose_links_are_absent_changes_nothing() {
-        assert_eq!(next(&bonded(), &[link(7)], &BTreeSet::new()), []);
+        assert_eq!(next(&bonded(), &[link(7)], &BTreeMap::new()), []);
+    }
+
+    #[test]
+    fn an_interface_whose_link_returns_under_another_number_or_was_switched_off_is_configured_again() {
+        let clock = VirtualClock::default();
+        let kernel = &FakeKernel::new(&clock, vec![link(3)]);
+        let (record, mut configured) = (bonded(), BTreeMap::new());
+        settle(&record, &kernel, &mut configured);
+        assert_eq!(settle(&record, &kernel, &mut configured), 0);
+        kernel.links.borrow_mut()[0].index = 8;
+        assert_eq!(settle(&record, &kernel, &mut configured), 1);
+        assert_eq!(kernel.addresses(), ["3: 10.1.0.5/24", "8: 10.1.0.5/24"]);
+        kernel.links.borrow_mut()[0].up = false;
+        assert_eq!(settle(&record, &kernel, &mut configured), 1);
+        assert_eq!(settle(&record, &kernel, &mut configured), 0);
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::{Mac, Route};
+use super::{Mac, Route, dhcp};
 
 /// Maximum number of interfaces of a record, and of addresses and routes of one interface.
 const MAX_LIST: usize = 64;
@@ -243,6 +243,18 @@ impl Record {
         Ok(record)
     }
 
+    /// Returns the metric of the routes that an interface gets by DHCP. Each interface has its own one, which no route of the record
+    /// has: of two default routes with one metric the kernel keeps one. The first interface by its name is preferred.
+    #[must_use]
+    pub fn lease_metric(&self, label: &str) -> u32 {
+        let mut with_dhcp = self.interfaces.iter().filter(|(_, interface)| interface.dhcp);
+        let place = with_dhcp.position(|(known, _)| known == label).unwrap_or(0);
+        let routes = self.interfaces.values().flat_map(|interface| &interface.routes);
+        let fixed: BTreeSet<u32> = routes.map(|route| route.metric).collect();
+        let mut free = (dhcp::METRIC..).filter(|metric| !fixed.contains(metric));
+        free.nth(place).unwrap_or(dhcp::METRIC)
+    }
+
     fn add(&mut self, label: String, below: Below, common: Common) -> Result<(), String> {
         let (interface, servers) = common.interface(below).map_err(|reason| format!("{label}: {reason}"))?;
         for server in servers.addresses {
@@ -412,6 +424,28 @@ mod tests {
         let mode = BondMode::Lacp { monitor_ms: 100, fast: true, hash: HashPolicy::Layer34 };
         let members = ["a".to_owned(), "b".to_owned()].into();
         assert_eq!(record.interfaces["bond"].below, Below::Bond(members, mode));
+    }
+
+    #[test]
+    fn each_interface_with_dhcp_has_a_metric_that_no_other_route_of_the_record_has() {
+        let with_dhcp = |last: u8| {
+            let mut ethernet = ethernet(&format!("02:00:00:00:00:0{last}"));
+            ethernet["dhcp4"] = json!(true);
+            ethernet
+        };
+        let mut static_one = ethernet("02:00:00:00:00:09");
+        static_one["routes"] = json!([
+            {"to": "default", "via": "10.0.0.1", "metric": 101},
+            {"to": "10.9.0.0/16", "via": "10.0.0.1", "metric": 100},
+        ]);
+        let mut ethernets = json!({"b": with_dhcp(2), "a": with_dhcp(1), "c": static_one, "d": with_dhcp(4)});
+        let metrics = |ethernets: &serde_json::Value| {
+            let record = Record::parse(&json!({"version": 2, "ethernets": ethernets})).unwrap();
+            ["a", "b", "d"].map(|label| record.lease_metric(label))
+        };
+        assert_eq!(metrics(&ethernets), [102, 103, 104]);
+        ethernets["c"] = ethernet("02:00:00:00:00:09");
+        assert_eq!(metrics(&ethernets), [100, 101, 102]);
     }
 
     #[test]

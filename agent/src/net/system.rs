@@ -28,6 +28,8 @@ use super::{Change, Kernel, Link, dhcp};
 const DATAGRAM: usize = 64 * 1024;
 /// Datagrams of one response.
 const MAX_DATAGRAMS: usize = 1024;
+/// How often the links are listed again because they changed meanwhile. The lease of a link that the list lacks would be dropped.
+const LISTS: u32 = 4;
 /// The kernel responds at once; this bounds a fault.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const EXISTS: i32 = 17;
@@ -122,16 +124,21 @@ impl SystemKernel {
 
 impl Kernel for SystemKernel {
     fn links(&self) -> io::Result<Vec<Link>> {
-        let mut links = Vec::new();
-        let result = self.exchange(list_links, |message| {
-            if let NetlinkMessage::Link(Some(link)) = message {
-                links.push(link);
+        for _ in 0..LISTS {
+            let (mut links, mut is_whole) = (Vec::new(), true);
+            let result = self.exchange(list_links, |message| match message {
+                NetlinkMessage::Link(Some(link)) => links.push(link),
+                NetlinkMessage::Interrupted => is_whole = false,
+                _ => {}
+            })?;
+            if result < 0 {
+                return Err(io::Error::from_raw_os_error(result.saturating_neg()));
             }
-        })?;
-        if result < 0 {
-            return Err(io::Error::from_raw_os_error(-result));
+            if is_whole {
+                return Ok(links);
+            }
         }
-        Ok(links)
+        Err(io::Error::other("they change while they are listed"))
     }
 
     fn change(&self, change: &Change) -> io::Result<()> {

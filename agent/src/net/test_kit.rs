@@ -1,42 +1,61 @@
 //! Tools of the tests of the network: a DHCP server, and a kernel with links.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
     io,
     net::Ipv4Addr,
     time::Duration,
 };
 
-use super::{Change, Kernel, Link, Mac};
+use super::{Change, Kernel, Link, Mac, Route};
 use crate::clock::Clock as _;
 use crate::test_kit::VirtualClock;
 
-/// A server that offers and grants one address.
+/// A server that offers and grants one address, and refuses every other one.
 pub(crate) struct DhcpServer {
-    address: Ipv4Addr,
-    router: Ipv4Addr,
+    pub(crate) address: Cell<Ipv4Addr>,
+    /// How long its leases last.
+    pub(crate) seconds: Cell<u32>,
+    pub(crate) is_silent: Cell<bool>,
+    pub(crate) router: Cell<Ipv4Addr>,
 }
 
 impl DhcpServer {
     pub(crate) fn new(address: &str, router: &str) -> Self {
-        Self { address: address.parse().unwrap(), router: router.parse().unwrap() }
+        Self {
+            address: Cell::new(address.parse().unwrap()),
+            seconds: Cell::new(3600),
+            is_silent: Cell::new(false),
+            router: Cell::new(router.parse().unwrap()),
+        }
+    }
+
+    /// The address that a request is for: an option, or the field of a client that uses it.
+    fn requested(message: &[u8]) -> [u8; 4] {
+        let option = message.windows(6).skip(240).find(|part| part[..2] == [50, 4]);
+        option.map_or(&message[12..16], |part| &part[2..]).try_into().unwrap()
     }
 
     pub(crate) fn reply(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let address = self.address.get().octets();
         let kind = match message[242] {
+            _ if self.is_silent.get() => return None,
             1 => 2,
-            3 => 5,
+            3 if Self::requested(message) == address => 5,
+            3 => 6,
             _ => return None,
         };
         let mut bytes = message[..240].to_vec();
         bytes[0] = 2;
-        bytes[16..20].copy_from_slice(&self.address.octets());
-        let [a, b, c, d] = self.router.octets();
+        bytes[16..20].copy_from_slice(&address);
+        let [a, b, c, d] = self.router.get().octets();
         bytes.extend([
             53, 1, kind, 54, 4, a, b, c, d, 1, 4, 255, 255, 255, 0, 3, 4, a, b, c, d, 6, 4, a, b, c, 3,
         ]);
-        bytes.extend([51, 4, 0, 0, 14, 16, 15, 8]);
+        bytes.extend([51, 4]);
+        bytes.extend(self.seconds.get().to_be_bytes());
+        bytes.extend([15, 8]);
         bytes.extend(b"lab.test");
         bytes.push(255);
         Some(bytes)
@@ -48,7 +67,7 @@ impl DhcpServer {
         let mut bytes = vec![0x45, 0];
         bytes.extend(length(28));
         bytes.extend([0, 0, 0, 0, 64, 17, 0, 0]);
-        bytes.extend(self.router.octets());
+        bytes.extend(self.router.get().octets());
         bytes.extend([255; 4]);
         bytes.extend([0, 67, 0, 68]);
         bytes.extend(length(8));
@@ -89,6 +108,12 @@ impl<'test> FakeKernel<'test> {
         self.sent.borrow().iter().filter(|(link, _)| *link == index).count()
     }
 
+    /// The messages that were sent on a link.
+    pub(crate) fn messages_on(&self, index: u32) -> Vec<Vec<u8>> {
+        let sent = self.sent.borrow();
+        sent.iter().filter(|(link, _)| *link == index).map(|(_, message)| message.clone()).collect()
+    }
+
     /// The addresses of links in the messages that were sent on a link.
     pub(crate) fn senders_on(&self, index: u32) -> Vec<Mac> {
         let sent = self.sent.borrow();
@@ -110,6 +135,26 @@ impl<'test> FakeKernel<'test> {
         }
         set
     }
+
+    /// The routes that are set now. The kernel replaces a route to the same network with the same metric, of whatever link.
+    pub(crate) fn routes(&self) -> Vec<String> {
+        let mut set: Vec<(u32, Route)> = Vec::new();
+        for change in self.changes.borrow().iter() {
+            if let Change::Route { index, route, add } = change {
+                set.retain(|(link, known)| match add {
+                    true => (known.to, known.metric) != (route.to, route.metric),
+                    false => (link, known) != (index, route),
+                });
+                if *add {
+                    set.push((*index, route.clone()));
+                }
+            }
+        }
+        let router = |route: &Route| route.via.map_or_else(|| "the link".to_owned(), |via| via.to_string());
+        set.iter()
+            .map(|(link, route)| format!("{link}: {} by {}, {}", route.to, router(route), route.metric))
+            .collect()
+    }
 }
 
 /// A link of hardware with a signal.
@@ -121,6 +166,7 @@ pub(crate) fn link(index: u32) -> Link {
         hardware: true,
         up: false,
         carrier: true,
+        carrier_changes: 1,
         master: None,
     }
 }

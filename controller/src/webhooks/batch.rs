@@ -159,14 +159,14 @@ fn disabled(webhook: &Webhook, seen: &WebhookProgress) -> WebhookProgress {
         "{} accepted no event for 24 hours ({why}); events are kept up to JOB_RETENTION_DAYS; enable the webhook when the receiver works",
         webhook.origin()
     );
+    WebhookProgress { error: seen.error.clone(), ..disabling(webhook, reason) }
+}
+
+/// Disables a webhook for this reason, with the event that says so.
+pub(super) fn disabling(webhook: &Webhook, reason: String) -> WebhookProgress {
     let event = NewEvent::error("webhook.disabled", format!("webhook {} is disabled: {reason}", webhook.id))
         .with(json!({ "webhook_id": webhook.id }));
-    WebhookProgress {
-        error: seen.error.clone(),
-        disable: Some(reason),
-        events: vec![(None, event)],
-        ..WebhookProgress::default()
-    }
+    WebhookProgress { disable: Some(reason), events: vec![(None, event)], ..WebhookProgress::default() }
 }
 
 fn dead_letter_event(webhook: &Webhook, dead: &DeadLetter) -> NewEvent {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use secrecy::SecretString;
 
-use super::batch::{BatchResult, DeliveryBatch, progress_of};
+use super::batch::{BatchResult, DeliveryBatch, disabling, progress_of};
 use super::delivery::{WebhookDelivery, WebhookSender, WebhookTransport};
 use model::{
     Clock, Event, EventLevel, ManualClock, OutgoingEvent, SteadyClock, Time, Webhook, WebhookFilter,
@@ -148,4 +148,14 @@ async fn one_refused_event_does_not_disable_a_webhook_for_which_nothing_else_fai
     assert_eq!((progress.disable, progress.dead.len()), (None, 1));
     let progress = progress_of(&failing, vec![alone().await], 1, clock.now());
     assert!(progress.disable.is_some(), "another job fails as well");
+}
+
+#[test]
+fn a_webhook_whose_secret_cannot_be_read_is_disabled_with_an_event() {
+    let webhook = webhook(None);
+    let progress = disabling(&webhook, "its secret cannot be opened".to_owned());
+    let [(None, event)] = &progress.events[..] else { panic!("{progress:?}") };
+    assert_eq!((event.kind.as_str(), event.level), ("webhook.disabled", EventLevel::Error));
+    assert!(event.message.ends_with("is disabled: its secret cannot be opened"), "{event:?}");
+    assert_eq!(progress.disable.as_deref(), Some("its secret cannot be opened"));
 }

@@ -18,7 +18,7 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff;
-use super::batch::{BatchResult, DeliveryBatch, progress_of};
+use super::batch::{BatchResult, DeliveryBatch, disabling, progress_of};
 use super::delivery::{WebhookSender, WebhookTransport};
 use model::{Clock, OutgoingEvent, RetryStream, Time, Webhook, WebhookId, error_chain};
 use secrets::{CredentialRef, Resolver};
@@ -102,8 +102,7 @@ async fn run_once(context: &DispatcherContext, id: WebhookId) -> Result<NextRun,
     let secret = match secret(context, &webhook) {
         Ok(secret) => secret,
         Err(why) => {
-            let progress = WebhookProgress { disable: Some(why), ..WebhookProgress::default() };
-            context.store.commit_webhook_progress(id, progress, context.clock.now()).await?;
+            context.store.commit_webhook_progress(id, disabling(&webhook, why), context.clock.now()).await?;
             return Ok(NextRun::Stop);
         }
     };

@@ -294,6 +294,36 @@ async fn a_retry_names_the_disk_that_the_former_attempt_wrote() {
     scene.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_whose_job_is_over_or_being_cancelled_is_refused_before_it_writes() {
+    let disk = json!({ "name": "sda", "serial": "D1", "written": true });
+    let announced = json!({ "status": "progress", "step": "network.service", "percent": 0 });
+    let writes = json!({ "status": "progress", "step": "partition.service", "percent": 1, "disk": disk });
+    let (scene, id, token) = waiting("REP-14").await;
+    scene.admin.report("REP-14", &token, &announced).await.expect(200);
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await;
+    // The cleanup may take minutes; the machine starts meanwhile.
+    for report in [&announced, &writes] {
+        let refused = scene.admin.report("REP-14", &token, report).await.expect(409);
+        assert_eq!(refused["error"], "conflict.report");
+        assert!(refused["message"].as_str().unwrap().contains("is over (cancelled)"), "{refused}");
+    }
+    scene.admin.complete(&id).await;
+    scene.admin.report("REP-14", &token, &writes).await.expect(409);
+    let events = scene.admin.events(&id).await;
+    assert!(events.iter().all(|event| event["type"] != "report.disk"), "{events:?}");
+    scene.end().await;
+
+    // The medium of a job that succeeded is started again, such as from a copy in the BMC.
+    let (scene, id, token) = waiting("REP-15").await;
+    scene.admin.report("REP-15", &token, &json!({ "status": "success" })).await.expect(200);
+    scene.admin.complete(&id).await;
+    let refused = scene.admin.report("REP-15", &token, &announced).await.expect(409);
+    assert!(refused["message"].as_str().unwrap().contains("is over (succeeded)"), "{refused}");
+    scene.admin.report("REP-15", &token, &json!({ "status": "success" })).await.expect(200);
+    scene.end().await;
+}
+
 fn token_of(document: &Value) -> String {
     document["webhook_token"].as_str().unwrap().to_owned()
 }

@@ -386,10 +386,11 @@ error_codes! {
     }
     ConflictReport = "conflict.report", CONFLICT, {
         title: "The report contradicts an earlier one",
-        happened: "The job has a recorded outcome, and the report states another one.",
-        why: "The installer reported twice with different results, or the job was cancelled before the \
-              report.",
-        what_to_do: "The first outcome stays. Read the events of the job; create a new job if the \
+        happened: "The job has a recorded outcome, and the report states another one; or the job is over or being cancelled, and the \
+                   machine reports progress; or the machine is about to write another disk than before.",
+        why: "The installer reported twice with different results; the job was cancelled before the report; or the boot medium of a \
+              former job was started again.",
+        what_to_do: "The first outcome stays, and the machine writes nothing. Read the events of the job; create a new job if the \
                      machine must be installed again.",
     }
     ConflictWebhooks = "conflict.webhooks", CONFLICT, {

@@ -113,6 +113,10 @@ pub(super) async fn report(
             ErrorCode::ConflictReport,
             format!("job {} has written another disk, {first}; it writes to no other one", job.run.id),
         )),
+        ReportOutcome::Over { how } => Err(ApiError::new(
+            ErrorCode::ConflictReport,
+            format!("job {} is over ({how}): the machine writes nothing for it", job.run.id),
+        )),
         ReportOutcome::NotStarted => Err(no_job(&serial)),
     }
 }

@@ -35,8 +35,7 @@ pub async fn set_once(
     Ok(way.cloned().unwrap_or_else(|| connected.bmc.boot_way(&set.observed)))
 }
 
-/// Clears a one-time boot that was not consumed and reads it back, for one mechanism; `None` is that of the profile. Returns
-/// whether one was set.
+/// Clears a one-time boot that was not consumed and reads it back, for one mechanism. Returns whether one was set.
 ///
 /// # Errors
 /// Returns a wait while a read still shows the setting, and what ends the step after a refused or failed request.
@@ -45,10 +44,9 @@ pub async fn clear_once(
     context: &StepContext,
     connected: &ConnectedBmc,
     (discovery, slot): (&Discovery, &str),
-    via: Option<BootVia>,
+    via: BootVia,
 ) -> Result<bool, StepError> {
     let failed = |error: redfish::RedfishError| from_redfish_change(step, &error);
-    let via = via.unwrap_or_else(|| connected.bmc.profile().boot_via);
     let source = connected.bmc.next_boot_source_cached(discovery, slot, via).await.map_err(failed)?;
     if source.is_none_or(|source| !source.is_active()) {
         return Ok(false);

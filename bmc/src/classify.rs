@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{class, waits};
 use engine::{StepContext, StepError, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
-use model::{Failure, FailureClass, StepName, Wait};
+use model::{Failure, FailureClass, StepName, StepPhase, Wait};
 
 /// Builds a failure of a step.
 pub fn failure(
@@ -60,6 +60,7 @@ pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
     let failure = Failure {
         detail: Some(json!({
             "code": error.code(), "status": error.status(), "maybe_applied": error.maybe_applied(),
+            RESTART_MAY_EXPLAIN: restart_may_explain(error),
         })),
         ..failure(class, step, error.to_string(), next_action(error))
     };
@@ -71,6 +72,24 @@ pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
     } else {
         StepError::fail(failure)
     }
+}
+
+/// The member of a failure's detail that [`restart_may_explain`] sets.
+const RESTART_MAY_EXPLAIN: &str = "restart_may_explain";
+
+/// Whether a BMC that restarts responds so to a client that it accepted before: its accounts and its certificate are loaded some seconds
+/// after its web server. A certificate that was received, and does not fit, is none of these.
+fn restart_may_explain(error: &RedfishError) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::Unauthorized { denial: DenialReason::Credentials | DenialReason::TooManyRejections, .. }
+            | ErrorKind::Tls {
+                problem: TransportErrorKind::TlsHandshake
+                    | TransportErrorKind::NotTls
+                    | TransportErrorKind::LegacyTls,
+                ..
+            }
+    )
 }
 
 /// Whether a read was refused with a conflict (409): it asks for no other state, so the conflict is that of the moment (RFC 9110,
@@ -110,6 +129,9 @@ const BUSY_RETRY: Duration = Duration::from_secs(10);
 const BUSY_RETRY_AT_LEAST: Duration = Duration::from_secs(2);
 /// Time limit for busy responses: the self-test of servers with much memory takes many minutes.
 const BUSY_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// The time between two attempts to connect to a BMC that may be restarting.
+const RESTART_POLL: Duration = Duration::from_secs(60);
 
 /// Time limit for an unreachable BMC: some take twenty minutes to restart.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -152,8 +174,24 @@ pub(super) fn with_serial(text: &str, serial: &str) -> String {
     text.replace(SERIAL, serial)
 }
 
-/// Fills the serial number of the run's server into the next action of a report.
-pub fn name_server(mut report: StepReport, context: &StepContext) -> StepReport {
+/// Completes the report of a step that uses a BMC. A failure that a restart of the BMC may explain becomes a wait once the step
+/// `identified` of the run has ended: until then the record of the server may be wrong, afterwards the BMC accepted it. In the
+/// next action the serial number of the run's server is filled in.
+pub fn finished(mut report: StepReport, context: &StepContext, identified: &[&StepName]) -> StepReport {
+    let is_done =
+        |step: &&StepName| context.snapshot.records_of(step).any(|record| record.phase == StepPhase::Done);
+    if let StepOutcome::Fail(failure) = &report.outcome
+        && failure.detail.as_ref().is_some_and(|detail| detail[RESTART_MAY_EXPLAIN] == true)
+        && identified.iter().any(is_done)
+    {
+        report.outcome = StepOutcome::Wait(WaitRequest {
+            reason: &waits::BMC_RESTARTS,
+            signals: Vec::new(),
+            poll: Some(RESTART_POLL),
+            limit: SILENCE_LIMIT.into(),
+            detail: failure.summary.clone(),
+        });
+    }
     if let StepOutcome::Fail(failure) | StepOutcome::Retry(failure) = &mut report.outcome
         && let Some(serial) = &context.snapshot.run.server
     {
@@ -165,12 +203,17 @@ pub fn name_server(mut report: StepReport, context: &StepContext) -> StepReport 
 /// Builds the report for a wait whose deadline has passed.
 pub fn overdue(wait: &Wait) -> StepReport {
     let late = fail_on_deadline(wait);
-    if wait.reason != waits::BMC_SILENT.name {
+    let Some(reason) = waits::ALL.iter().find(|reason| reason.name == wait.reason) else {
         return StepReport::fail(late);
-    }
+    };
+    let class = match wait.reason.as_str() {
+        silent if silent == waits::BMC_SILENT.name => class::BMC_UNREACHABLE,
+        restarts if restarts == waits::BMC_RESTARTS.name => class::INPUT,
+        _ => late.class,
+    };
     StepReport::fail(Failure {
-        class: class::BMC_UNREACHABLE,
-        next_action: waits::BMC_SILENT.next_action.to_owned(),
+        class,
+        next_action: format!("{}; then retry the job", reason.next_action),
         ..late
     })
 }

@@ -60,7 +60,7 @@ pub use addresses::{
     Addresses, MediaBases, base_url_towards, bmc_address, checked_base_url, checked_bmc_address,
     checked_fingerprint,
 };
-pub use classify::{failure, from_redfish, from_redfish_change, name_server, overdue, unavailable};
+pub use classify::{failure, finished, from_redfish, from_redfish_change, overdue, unavailable};
 pub use connections::{
     BmcConnector, BmcLimits, Bmcs, ConnectError, Connected, SealedSession, SessionStore, SocketConnector,
 };

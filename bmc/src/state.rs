@@ -26,8 +26,8 @@ pub(super) struct BmcState {
     pub(super) connecting: tokio::sync::Mutex<()>,
     /// The URI of the session that is stored for the next controller instance.
     stored: Mutex<Option<String>>,
-    /// The server record (serial and revision) whose credentials were used last.
-    record: Mutex<Option<(Serial, i64)>>,
+    /// The user name and the reference of the password in each record with this BMC.
+    credentials: Mutex<HashMap<Serial, (String, String)>>,
 }
 
 impl BmcStates {
@@ -35,7 +35,8 @@ impl BmcStates {
         Self { options, global: GlobalLimit::new(in_flight), states: Mutex::default() }
     }
 
-    /// Returns the state of a server's BMC. A changed record may hold other credentials, so rejected logins are forgotten.
+    /// Returns the state of a server's BMC. Rejected logins are forgotten when the credentials in a record with this BMC were changed. A
+    /// further record is no change: the servers of an enclosure share a BMC, and one outdated password would be sent for each of them.
     pub(super) fn of(&self, server: &Server) -> Arc<BmcState> {
         let state = {
             let mut states = self.states.lock();
@@ -44,18 +45,16 @@ impl BmcStates {
                     limits: RequestLimits::new(self.options, Some(self.global.clone())),
                     connecting: tokio::sync::Mutex::default(),
                     stored: Mutex::default(),
-                    record: Mutex::default(),
+                    credentials: Mutex::default(),
                 })
             };
             Arc::clone(states.entry(server.bmc_address.clone()).or_insert_with(new))
         };
-        let now = Some((server.serial.clone(), server.revision));
-        let mut record = state.record.lock();
-        if *record != now {
+        let now = (server.bmc_username.clone(), server.bmc_password.clone());
+        let before = state.credentials.lock().insert(server.serial.clone(), now.clone());
+        if before.is_some_and(|before| before != now) {
             state.limits.forget_rejections();
-            *record = now;
         }
-        drop(record);
         state
     }
 }
@@ -92,6 +91,26 @@ mod tests {
         assert!(Arc::ptr_eq(&state, &states.of(&server)));
         server.bmc_address = "https://192.0.2.8".to_owned();
         assert!(!Arc::ptr_eq(&state, &states.of(&server)));
+    }
+
+    #[tokio::test]
+    async fn rejected_logins_are_forgotten_when_a_record_has_other_credentials_and_not_for_another_record() {
+        let states = BmcStates::new(LimitOptions::recommended(), 4);
+        let server = |serial: &str, password: &str| Server {
+            bmc_address: "https://192.0.2.7".to_owned(),
+            bmc_password: password.to_owned(),
+            ..Server::unknown(serial.parse().unwrap(), Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH))
+        };
+        let limits = || states.of(&server("S-1", "sealed:a")).limits.clone();
+        limits().login_rejected();
+        limits().login_rejected();
+        assert!(limits().is_login_blocked());
+        for blade in ["S-2", "S-3", "S-2"] {
+            states.of(&server(blade, "sealed:b"));
+        }
+        let labelled = Server { revision: 7, ..server("S-1", "sealed:a") };
+        assert!(states.of(&labelled).limits.is_login_blocked());
+        assert!(!states.of(&server("S-3", "sealed:c")).limits.is_login_blocked());
     }
 
     #[test]

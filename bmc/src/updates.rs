@@ -9,9 +9,12 @@
 //!                                                       then failure `update_running`
 //!   the BMC cannot be read after that day            -> the failure of its connection; the record stays
 //!   three reads show its end, or no trace of it      -> clear; the record ends
+//!   it is stored and waits for a restart of the host -> clear for a power cycle and the like, and the record stays;
+//!                                                       failure `update_running` for a run that may cut it
 //! ```
 //!
-//! An image that is stored and waits for a restart is no update that runs: nothing is written until then. The update is read at the
+//! An image that is stored and waits for a restart of the host is written at the next start of the host, whatever starts it. So a run
+//! that starts the host and may force it off soon after, such as an installation, does not begin. The update is read at the
 //! present address of the server, whose machine is verified before: a BMC keeps its update when its address changes.
 //!
 //! Invariant: the record ends only with reads of the BMC, or with a forced restart of the BMC that was seen to happen.
@@ -58,6 +61,18 @@ pub struct LeftUpdate {
     /// The time that the update may take, in seconds.
     #[serde(default)]
     pub limit_s: Option<u64>,
+    /// Whether the image was stored and waited for a restart of the host.
+    #[serde(default)]
+    pub staged: bool,
+}
+
+/// What a run does on a server whose BMC has stored an image that it writes at the next start of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StagedImage {
+    /// The run goes on: it starts the host and lets it be, or does not touch its power.
+    Allowed,
+    /// The run does not begin: it may force the host off while the image is written.
+    Refused,
 }
 
 impl LeftUpdate {
@@ -129,7 +144,7 @@ impl VerifiedMachine {
 }
 
 /// Connects to the BMC of a server, verifies its machine, and looks at the update that an earlier run has left to it. `regardless`:
-/// the order goes on although it may run.
+/// the order goes on although it may run. `staged`: whether it goes on when the update begins with the next start of the host.
 ///
 /// # Errors
 /// A failure when the machine is another one, or when the update has not ended after the time that an update may take; what ends the
@@ -139,7 +154,7 @@ pub async fn first_look(
     services: &BmcServices,
     context: &StepContext,
     serial: &Serial,
-    regardless: bool,
+    (regardless, staged): (bool, StagedImage),
 ) -> Result<FirstLook, StepError> {
     let server = services.server(step, serial).await?;
     let left = LeftUpdate::of(&server);
@@ -176,6 +191,22 @@ pub async fn first_look(
         let poll = connected.bmc.poll_update(&left.handle).await;
         let state = poll.map_err(|error| from_redfish(step, &error))?.state;
         let limit = connected.bmc.profile().update_timeout;
+        if left.is_staged(&state) {
+            if staged == StagedImage::Allowed {
+                return Ok(FirstLook::Ready(Box::new(VerifiedMachine {
+                    connected,
+                    discovery,
+                    events,
+                    effects,
+                })));
+            }
+            let summary = format!(
+                "the BMC has stored an image of {}, by job {} of {}, and writes it at the next start of the host; this job would start the \
+                 host and may cut its power then, so nothing was changed",
+                left.what, left.run, left.since
+            );
+            return Err(StepError::fail(failure(class::UPDATE_RUNNING, step, summary, NEXT_STAGED)));
+        }
         if let Some(report) = left.after_look(step, context, limit, &state)? {
             connected.bmc.release_idle();
             return Ok(FirstLook::Wait(Box::new(connected.report(report))));
@@ -213,6 +244,15 @@ fn absence(why: &ConnectError) -> Option<UpdateState> {
 }
 
 impl LeftUpdate {
+    /// Whether the image begins to be written with the next start of the host.
+    fn is_staged(&self, state: &UpdateState) -> bool {
+        match state {
+            UpdateState::NeedsHostRestart => true,
+            UpdateState::NeedsRestart => self.staged,
+            _ => false,
+        }
+    }
+
     /// The wait for the end of the update after a look that showed `state`; `None` when enough looks showed that it has ended.
     fn after_look(
         &self,
@@ -261,3 +301,6 @@ impl LeftUpdate {
 /// The next action while an update runs that no run follows.
 const NEXT: &str = "do not remove power: look into the web interface of the BMC. If the update hangs there, \
                     `shoal server reset-bmc SERIAL --forced` restarts the BMC in spite of it; then order this again";
+/// The next action while an image waits for a restart of the host.
+const NEXT_STAGED: &str = "let it be written first: `shoal server power-cycle SERIAL` restarts the host, and this order then waits for the end \
+                           of the update; or remove the job of the image in the web interface of the BMC, then order this again";

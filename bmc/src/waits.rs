@@ -93,6 +93,15 @@ pub const BMC_SILENT: WaitReason = WaitReason {
     next_action: "check that the BMC has power and network, and that its address is still the registered one",
 };
 
+/// The BMC rejects what it accepted before in this run: its login, or TLS.
+pub const BMC_RESTARTS: WaitReason = WaitReason {
+    name: "bmc_restarts",
+    means: "the BMC to accept connections and logins again, as it did before in this job",
+    ends_by: "an attempt that the BMC accepts; there is one a minute, and fewer logins so that the account is not locked",
+    next_action: "a BMC that restarts does this for some minutes. If its password was changed, correct it with `shoal server update` and \
+                  `--bmc-password-stdin`; the next attempt uses it",
+};
+
 /// An earlier run left an update running on the BMC.
 pub const UPDATE_RUNS: WaitReason = WaitReason {
     name: "update_runs",
@@ -104,7 +113,7 @@ pub const UPDATE_RUNS: WaitReason = WaitReason {
 };
 
 /// All wait reasons of this crate.
-pub const ALL: [&WaitReason; 11] = [
+pub const ALL: [&WaitReason; 12] = [
     &POWER_OFF,
     &SHUTDOWN,
     &EJECT,
@@ -115,5 +124,6 @@ pub const ALL: [&WaitReason; 11] = [
     &POWER_ON,
     &BMC_BUSY,
     &BMC_SILENT,
+    &BMC_RESTARTS,
     &UPDATE_RUNS,
 ];

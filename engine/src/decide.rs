@@ -25,8 +25,8 @@ use super::workflow::{
 use model::mutant::{self, Mutant};
 use model::run::backoff;
 use model::{
-    Effect, EventLevel, Failure, InterruptedWait, NewEvent, Outcome, PERMIT, Phase, Position, Run, RunChange,
-    RunPlan, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, Wait, class,
+    Effect, EventLevel, Failure, NewEvent, Outcome, PERMIT, Phase, Position, Run, RunChange, RunPlan, Signal,
+    Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, Wait, class,
 };
 
 /// The reason of the wait between two attempts.
@@ -424,18 +424,14 @@ fn park(change: &mut RunChange, record: &StepRecord, wait: Wait) {
 }
 
 /// A wait with the same reason as the previous one continues it: `since` and `deadline` stay those of its start, also when a
-/// setting or a profile has changed since. Failed attempts in between move the deadline by the time that they took, and never
-/// beyond the limit from now.
+/// setting or a profile has changed since. After a failed attempt it is a new wait: the step has acted again, and what it awaits has
+/// its whole time. A step that fails and waits by turns ends nevertheless: waits do not reset the number of its attempts.
 fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Time) -> Wait {
-    let limit = request.limit.deadline(now);
-    let old = snapshot.run.wait.as_ref().filter(|old| old.step == record.name);
-    let (since, deadline) = match old {
-        Some(old) if old.reason == request.reason.name => (old.since, old.deadline),
-        Some(Wait { interrupted: Some(old), .. }) if old.reason == request.reason.name => {
-            let later = old.deadline.plus(now.since(old.at));
-            (old.since, old.deadline.max(later.min(limit)))
+    let (since, deadline) = match &snapshot.run.wait {
+        Some(old) if old.step == record.name && old.reason == request.reason.name => {
+            (old.since, old.deadline)
         }
-        _ => (now, limit),
+        _ => (now, request.limit.deadline(now)),
     };
     Wait {
         reason: request.reason.name.to_owned(),
@@ -445,27 +441,12 @@ fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Ti
         signals: request.signals.iter().map(|&name| name.to_owned()).collect(),
         poll_at: request.poll.map(|poll| now.plus(poll.max(LEAST_POLL))),
         detail: request.detail.clone(),
-        failures: 0,
-        interrupted: None,
     }
 }
 
 /// The shortest pause before a step is called again that waits. A time that has passed by a fraction of a millisecond, or a BMC whose
 /// `Retry-After` is 0, would make a step that is called without end.
 const LEAST_POLL: Duration = Duration::from_millis(100);
-
-/// How many attempts of the step have failed one after another, this one included, and the wait that they interrupt. A wait of the
-/// step ends the series: an attempt that could wait has reached what the ones before it did not.
-fn series(snapshot: &Snapshot, record: &StepRecord, now: Time) -> (u32, Option<InterruptedWait>) {
-    match snapshot.run.wait.as_ref().filter(|wait| wait.step == record.name) {
-        Some(wait) if wait.reason == RETRY => (wait.failures.saturating_add(1), wait.interrupted.clone()),
-        Some(wait) => {
-            let Wait { reason, since, deadline, .. } = wait.clone();
-            (1, Some(InterruptedWait { reason, since, deadline, at: now }))
-        }
-        None => (record.attempt, None),
-    }
-}
 
 fn retry(
     snapshot: &Snapshot,
@@ -477,8 +458,7 @@ fn retry(
 ) -> RunChange {
     let now = context.now;
     let policy = &context.policy;
-    let (failures, interrupted) = series(snapshot, &record, now);
-    let pause = backoff(policy.backoff, policy.backoff_cap, failures, context.jitter);
+    let pause = backoff(policy.backoff, policy.backoff_cap, record.attempt, context.jitter);
     let undoing = change.run.phase == Phase::Unwinding;
     let budget_ends = record.started_at.plus(policy.budget);
     let until = match &snapshot.run.wait {
@@ -489,15 +469,15 @@ fn retry(
         // The time in which the step waited (an hour, perhaps) does not count against the budget of its attempts.
         Some(_) => now.plus(policy.budget),
     };
-    if (!undoing && failures >= policy.attempts) || now.plus(pause) > until {
-        let began = interrupted.as_ref().map_or(record.started_at, |interrupted| interrupted.at);
-        let spent = format!("gave up after {failures} attempts in {}", seconds(now.since(began)));
+    if (!undoing && record.attempt >= policy.attempts) || now.plus(pause) > until {
+        let spent =
+            format!("gave up after {} attempts in {}", record.attempt, seconds(now.since(record.started_at)));
         if change.run.phase.is_forward() {
             change.events.push(
                 NewEvent::error("step.gave-up", format!("{spent}: {}", failure.summary))
                     .with(json!({
-                        "class": failure.class, "detail": failure.detail, "attempts": failures,
-                        "budget_s": policy.budget.as_secs(), "since": began,
+                        "class": failure.class, "detail": failure.detail, "attempts": record.attempt,
+                        "budget_s": policy.budget.as_secs(), "since": record.started_at,
                     }))
                     .of_step(&record.name, record.attempt),
             );
@@ -518,8 +498,6 @@ fn retry(
         signals: Vec::new(),
         poll_at: Some(now.plus(pause)),
         detail: failure.summary.clone(),
-        failures,
-        interrupted,
     };
     record.attempt += 1;
     park(&mut change, &record, wait);

@@ -350,10 +350,7 @@ fn leased(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, lease: &Lease, n
             ..of(run, Condition::Cancelling, since)
         };
     }
-    let attempt = match &run.wait {
-        Some(wait) if step.as_ref() == Some(&wait.step) => wait.failures + 1,
-        _ => record.map_or(1, |record| record.attempt),
-    };
+    let attempt = record.map_or(1, |record| record.attempt);
     let attempts =
         if attempt > 1 { format!(" (attempt {attempt} of {})", policy.attempts) } else { String::new() };
     Explanation {
@@ -370,7 +367,10 @@ fn leased(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, lease: &Lease, n
 
 fn retrying(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, wait: &Wait) -> Explanation {
     let run = &snapshot.run;
-    let next = wait.failures + 1;
+    let next = match cursor::next(snapshot) {
+        Next::Run(at) | Next::Undo(at) => snapshot.record(at).map_or(1, |record| record.attempt),
+        Next::StageCompleted => 1,
+    };
     let most = workflow
         .filter(|workflow| workflow.step(&wait.step).is_some())
         .map(|workflow| workflow.policy(&wait.step, snapshot).attempts);
@@ -378,7 +378,7 @@ fn retrying(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, wait: &Wait) -
     Explanation {
         reason: Some(RETRY.to_owned()),
         step: Some(wait.step.clone()),
-        summary: format!("attempt {} of {} failed: {}", wait.failures, wait.step, wait.detail),
+        summary: format!("attempt {} of {} failed: {}", next.saturating_sub(1), wait.step, wait.detail),
         deadline: Some(wait.deadline),
         next_check: Some(wait.due()),
         ends_by: format!("attempt {next}{most}"),

@@ -163,7 +163,7 @@ pub struct StepPolicy {
     pub call: Duration,
     /// The time limit of all attempts together.
     pub budget: Duration,
-    /// The maximum number of attempts that fail one after another. A wait of the step begins a new count.
+    /// The maximum number of attempts.
     pub attempts: u32,
     /// The delay before the second attempt.
     pub backoff: Duration,

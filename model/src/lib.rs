@@ -55,9 +55,9 @@ pub use json_text::JsonText;
 pub use names::{FailureClass, HoldClass, StepName};
 pub use restoration::{Restoration, RestoredServer, UnfinishedRuns};
 pub use run::{
-    Failure, Hold, Idempotency, InterruptedWait, Lease, LockRequest, NewRun, OnConflict, Outcome, Position,
-    Purpose, Run, RunChange, RunPlan, RunRequest, RunVersion, Signal, Snapshot, Stage, StepInstance,
-    StepPhase, StepRecord, StepSummary, Wait,
+    Failure, Hold, Idempotency, Lease, LockRequest, NewRun, OnConflict, Outcome, Position, Purpose, Run,
+    RunChange, RunPlan, RunRequest, RunVersion, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord,
+    StepSummary, Wait,
 };
 pub use server::{PendingCleanup, Server, TlsMode};
 pub use steady_clock::SteadyClock;

@@ -75,30 +75,6 @@ pub struct Wait {
     pub poll_at: Option<Time>,
     /// The facts that the step knows, in one sentence.
     pub detail: String,
-    /// How many attempts of the step have failed one after another, up to this retry; 0 for any other wait.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub failures: u32,
-    /// The wait of the step that this retry has interrupted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interrupted: Option<InterruptedWait>,
-}
-
-/// A wait that a failed attempt of its step has interrupted. When the step waits for the same again, the wait goes on: its deadline is
-/// later by the length of the interruption.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct InterruptedWait {
-    /// The name of the reason.
-    pub reason: String,
-    /// When the wait began.
-    pub since: Time,
-    /// The deadline of the wait.
-    pub deadline: Time,
-    /// When the first attempt failed.
-    pub at: Time,
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl Wait {

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::former_disk;
 use super::reachable::{self, Reach};
-use super::report_outcome::{ReportOutcome, started};
+use super::report_outcome::{ReportOutcome, over, started};
 use engine::{Engine, SignalDelivery, SignalError};
 use model::{Effect, Job, NewEvent, Outcome, Snapshot, cut_middle};
 use recipe::{Recipe, TaskTarget};
@@ -318,12 +318,12 @@ impl InstallReport {
         let (status, event, details, failed_step) = match self {
             Self::Reachable { reach, .. } => return reachable::deliver(reach, engine, job, by).await,
             Self::Progress { step, percent, image, disk, .. } => {
-                if job.run.outcome.is_some() {
-                    return Ok(ReportOutcome::Duplicate);
-                }
                 let Some((snapshot, _)) = started(engine, job).await? else {
                     return Ok(ReportOutcome::NotStarted);
                 };
+                if let Some(over) = over(&snapshot.run) {
+                    return Ok(over);
+                }
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
                 let written = disk.as_ref().and_then(former_disk::written);
                 let now_shown = disk.as_ref().map(shown).unwrap_or_default();
@@ -365,21 +365,24 @@ impl InstallReport {
                     let delivery = engine
                         .deliver(snapshot, former_disk::WRITTEN, "", payload, events, Vec::new())
                         .await?;
-                    if let SignalDelivery::Stored(_) = delivery {
-                        return Ok(ReportOutcome::Accepted { powered_on: None });
+                    if let SignalDelivery::Stored(run) = delivery {
+                        return Ok(over(&run).unwrap_or(ReportOutcome::Accepted { powered_on: None }));
                     }
                 } else if !has(PROGRESS)
-                    && let SignalDelivery::Stored(_) = engine
+                    && let SignalDelivery::Stored(run) = engine
                         .deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()], Vec::new())
                         .await?
                 {
-                    return Ok(ReportOutcome::Accepted { powered_on: None });
+                    return Ok(over(&run).unwrap_or(ReportOutcome::Accepted { powered_on: None }));
                 }
                 engine
                     .store()
                     .append(Some(id), job.run.server.clone(), vec![event], engine.clock().now())
                     .await?;
-                return Ok(ReportOutcome::Accepted { powered_on: None });
+                // The job may have ended since it was read: the machine goes by what is stored when the response is sent.
+                let now = engine.store().snapshot(id).await?;
+                let ended = now.as_ref().and_then(|now| over(&now.run));
+                return Ok(ended.unwrap_or(ReportOutcome::Accepted { powered_on: None }));
             }
             Self::Success(details) => (
                 "success",

@@ -2,7 +2,7 @@
 
 use super::names;
 use engine::{Engine, SignalError};
-use model::{Job, Snapshot, StepPhase, Time};
+use model::{Job, Outcome, Run, Snapshot, StepPhase, Time};
 
 /// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,23 @@ pub enum ReportOutcome {
         /// The identity of the disk that was written.
         first: String,
     },
+    /// The machine begins or continues to work on a job that has ended, or whose cancel was requested: it must not write.
+    Over {
+        /// How the job ended.
+        how: &'static str,
+    },
     /// The job has not powered the machine on yet.
     NotStarted,
+}
+
+/// Returns how a job ended, for a machine that still works on it; `None` while it may. A boot medium can be started again long after
+/// its job, such as from a copy in the BMC, and a machine can start just when its job is cancelled.
+pub(super) fn over(run: &Run) -> Option<ReportOutcome> {
+    let how = match run.outcome {
+        Some(outcome) => outcome.as_str(),
+        None => run.cancel_requested_at.map(|_| Outcome::Cancelled.as_str())?,
+    };
+    Some(ReportOutcome::Over { how })
 }
 
 /// Returns the job's snapshot and the time of the last power-on intent. After that intent a report is valid in every step.

@@ -57,7 +57,7 @@ pub(super) const RESCUE_SESSION: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub(super) const ALL: [&WaitReason; 16] = [
+pub(super) const ALL: [&WaitReason; 17] = [
     &MEDIA_IMPORT,
     &waits::POWER_OFF,
     &waits::SHUTDOWN,
@@ -69,6 +69,7 @@ pub(super) const ALL: [&WaitReason; 16] = [
     &waits::POWER_ON,
     &waits::BMC_BUSY,
     &waits::BMC_SILENT,
+    &waits::BMC_RESTARTS,
     &waits::UPDATE_RUNS,
     &REPORT,
     &MEDIA_REPORT,

@@ -197,7 +197,12 @@ fn failure(error: &reqwest::Error) -> TransportError {
         return TransportError::not_sent(TransportErrorKind::Config, detail);
     }
     if let Some((kind, known)) = tls_problem(error) {
-        return TransportError::not_sent(kind, known.unwrap_or(detail));
+        let detail = known.unwrap_or(detail);
+        // A BMC can end TLS when it has the whole request, such as a web server that stops because its firmware is written.
+        return match error.is_connect() {
+            true => TransportError::not_sent(kind, detail),
+            false => TransportError::maybe_sent(kind, detail),
+        };
     }
     if error.is_connect() {
         return TransportError::not_sent(connect_problem(error), detail);

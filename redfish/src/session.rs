@@ -40,7 +40,7 @@ impl Core {
         if let AuthState::Session(handle) = &session.state {
             return Ok(RequestAuth::Token(handle.clone()));
         }
-        if self.limits.login_blocked() {
+        if self.limits.is_login_blocked() {
             let kind =
                 ErrorKind::Unauthorized { denial: DenialReason::TooManyRejections, message: String::new() };
             return Err(RedfishError::new(Operation::Login, kind));

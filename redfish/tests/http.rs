@@ -153,8 +153,20 @@ struct TlsPeer {
     ca: String,
 }
 
+/// What a TLS peer does once it has the request.
+#[derive(Clone, Copy, PartialEq)]
+enum AfterRequest {
+    Responds,
+    /// Its TLS ends with bytes that are no record, such as those of a web server that is stopped.
+    SendsGarbage,
+}
+
 impl TlsPeer {
     fn start() -> Self {
+        Self::start_with(AfterRequest::Responds)
+    }
+
+    fn start_with(then: AfterRequest) -> Self {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
@@ -182,6 +194,12 @@ impl TlsPeer {
                 let mut request = [0; 4096];
                 if let Ok(bytes) = stream.read(&mut request) {
                     count.fetch_add(bytes, Ordering::SeqCst);
+                    if then == AfterRequest::SendsGarbage {
+                        let _ = stream
+                            .sock
+                            .write_all(&[0x17, 3, 3, 0, 32].into_iter().chain([0; 32]).collect::<Vec<u8>>());
+                        continue;
+                    }
                     let _ = stream
                         .write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}");
                     stream.conn.send_close_notify();
@@ -233,6 +251,14 @@ async fn a_peer_with_a_wrong_certificate_receives_no_byte_of_the_request() {
     // The peer works and counts.
     peer.ask(&TlsVerification::Insecure).await.unwrap();
     assert!(peer.received.load(Ordering::SeqCst) > 0);
+}
+
+#[tokio::test]
+async fn a_request_whose_tls_fails_after_it_was_sent_may_have_been_carried_out() {
+    let peer = TlsPeer::start_with(AfterRequest::SendsGarbage);
+    let error = peer.ask(&TlsVerification::Insecure).await.unwrap_err();
+    assert!(error.maybe_sent, "{error:?}");
+    assert_eq!(peer.received.load(Ordering::SeqCst) > 0, error.maybe_sent);
 }
 
 #[tokio::test]

@@ -138,7 +138,7 @@ pub const FLASH_ENDS: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub const ALL: [&WaitReason; 23] = [
+pub const ALL: [&WaitReason; 24] = [
     &FLASHING,
     &IMAGE_READ,
     &UPLOAD_LOOK,
@@ -161,6 +161,7 @@ pub const ALL: [&WaitReason; 23] = [
     &waits::POWER_ON,
     &waits::BMC_BUSY,
     &waits::BMC_SILENT,
+    &waits::BMC_RESTARTS,
     &waits::UPDATE_RUNS,
 ];
 

@@ -51,49 +51,6 @@ async fn a_step_fails_when_its_attempts_are_used_up() {
 }
 
 #[tokio::test]
-async fn a_wait_of_a_step_begins_a_new_count_of_its_attempts() {
-    let kit = Kit::new();
-    let poll_and_fail_twice = [Act::Poll, Act::Retry, Act::Retry];
-    kit.script("a", [&poll_and_fail_twice[..], &poll_and_fail_twice[..], &[Act::Done]].concat());
-    let id = kit.start("drill", &["a"]).await;
-    for _call in 0..7 {
-        kit.pass(10).await;
-    }
-    assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
-    // Three one after another are too many.
-    kit.script("a", [&poll_and_fail_twice[..], &[Act::Retry]].concat());
-    let id = kit.start("drill", &["a"]).await;
-    for _call in 0..5 {
-        kit.pass(10).await;
-    }
-    assert_eq!(kit.ended(id).await, Some(Outcome::Failed));
-    let failure = kit.run(id).await.failure.unwrap();
-    assert!(failure.summary.contains("gave up after 3 attempts in 3.0 s"), "{failure:?}");
-}
-
-#[tokio::test]
-async fn failed_attempts_in_a_wait_move_its_deadline_by_their_own_time_only() {
-    let kit = Kit::new();
-    kit.script("a", vec![[Act::Poll, Act::Retry]; 20].into_iter().flatten().collect::<Vec<_>>());
-    let id = kit.start("drill", &["a"]).await;
-    kit.run_until_idle().await;
-    let begun = kit.run(id).await.wait.unwrap();
-    assert_eq!(begun.deadline.since(begun.since), Duration::from_secs(20));
-    kit.pass(5).await;
-    let interrupted = kit.run(id).await.wait.unwrap();
-    assert_eq!((interrupted.reason.as_str(), interrupted.failures), ("retry", 1));
-    kit.pass(1).await;
-    let resumed = kit.run(id).await.wait.unwrap();
-    assert_eq!((resumed.since, resumed.interrupted.clone()), (begun.since, None));
-    assert_eq!(resumed.deadline, begun.deadline.plus(Duration::from_secs(1)));
-    // Each further round waits for 5 s and fails for 1 s: three more fit into the limit.
-    kit.pass(60).await;
-    let run = kit.run(id).await;
-    assert_eq!(run.outcome, Some(Outcome::Failed));
-    assert_eq!(run.updated_at.since(begun.since), Duration::from_secs(24));
-}
-
-#[tokio::test]
 async fn a_step_fails_when_its_budget_is_used_up_but_is_called_once_more_after_an_outage() {
     let kit = Kit::new();
     kit.script("a", [Act::Retry, Act::Retry]);

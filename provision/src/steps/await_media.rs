@@ -143,7 +143,8 @@ fn powered_off(before: &str) -> Failure {
         class::INSTALLER,
         STEP,
         format!("the machine powered off before {before}"),
-        "check the machine's power supply and console; then retry the job",
+        "start the machine and look at its console: if the controller was away meanwhile, success was said unheard, and the installed system \
+         runs. Otherwise check its power supply, then retry the job, which installs it again",
     )
 }
 

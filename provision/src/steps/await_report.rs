@@ -296,8 +296,6 @@ mod tests {
             signals: Vec::new(),
             poll_at: None,
             detail: String::new(),
-            failures: 0,
-            interrupted: None,
         };
         let off = time("2027-01-15T08:10:00Z");
         let failure = not_reported(&wait, Some(off));

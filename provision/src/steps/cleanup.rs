@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redfish::PowerState;
+use redfish::profile::BootVia;
 use serde::Deserialize;
 
-use super::super::outputs::{Built, Discovered, Mounted, Validated};
+use super::super::outputs::{BootSet, Built, Discovered, Mounted, SecondWay, Validated};
 use super::super::report::SIGNAL;
 use super::super::second_way;
 use super::super::services::Services;
@@ -264,6 +265,25 @@ fn our_urls(context: &StepContext) -> Vec<String> {
     urls
 }
 
+/// The ways by which the job may have set the next boot: those on record, and that of the profile for a request without a record. The
+/// profile may be another one than at that time.
+fn ways_set(snapshot: &Snapshot, second: Option<&SecondWay>, of_profile: BootVia) -> Vec<BootVia> {
+    let records =
+        snapshot.records_of(names::BOOT_OVERRIDE).filter(|record| record.phase != StepPhase::Skipped);
+    let recorded =
+        records.map(|record| BootSet::deserialize(&record.output).map_or(of_profile, |set| set.way.via()));
+    let mut ways = Vec::new();
+    for via in recorded.chain(second.map(|second| second.second.via())) {
+        if !ways.contains(&via) {
+            ways.push(via);
+        }
+    }
+    if ways.is_empty() {
+        ways.push(of_profile);
+    }
+    ways
+}
+
 async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::CLEANUP_BOOT_OVERRIDE;
     let ours = has_intent(&context.snapshot, names::BOOT_OVERRIDE);
@@ -273,11 +293,8 @@ async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Resul
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let from = (&found.discovery, found.boot_slot.as_str());
     let second = second_way::of(&context.snapshot).filter(|_| !second_way::is_given_up(&context.snapshot));
-    let mut cleared = boot::clear_once(STEP, context, &connected, from, None).await?;
-    if let Some(second) = &second
-        && second.second.via() != connected.bmc.profile().boot_via
-    {
-        let via = Some(second.second.via());
+    let mut cleared = false;
+    for via in ways_set(&context.snapshot, second.as_ref(), connected.bmc.profile().boot_via) {
         cleared |= boot::clear_once(STEP, context, &connected, from, via).await?;
     }
     if let Some(second) = second.filter(|_| context.snapshot.run.outcome == Some(Outcome::Succeeded)) {

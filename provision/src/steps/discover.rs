@@ -12,7 +12,7 @@ use super::iso_build::GrantUse;
 use super::slot_fallback::{splice, with_splice};
 use super::{class, input, names, reading_policy, step};
 use bmc::slots::{LearnedSlots, SlotPlan, plans, readable_base};
-use bmc::updates::{self, FirstLook};
+use bmc::updates::{self, FirstLook, StagedImage};
 use bmc::{failure, from_redfish, output_of};
 use engine::{StepContext, StepError, StepReport};
 use model::{Effect, NewEvent, StepName};
@@ -28,10 +28,13 @@ step!(
 
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     let serial = input(STEP, context)?.server;
-    let machine = match updates::first_look(STEP, &services.bmc, context, &serial, false).await? {
-        FirstLook::Wait(report) => return Ok(*report),
-        FirstLook::Ready(machine) => machine,
-    };
+    let machine =
+        match updates::first_look(STEP, &services.bmc, context, &serial, (false, StagedImage::Refused))
+            .await?
+        {
+            FirstLook::Wait(report) => return Ok(*report),
+            FirstLook::Ready(machine) => machine,
+        };
     let (connected, mut discovery) = (&machine.connected, machine.discovery.clone());
     let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
     let validated: Validated = output_of(STEP, context, names::VALIDATE)?;

@@ -142,7 +142,7 @@ macro_rules! step {
             }
 
             async fn run(&self, context: &engine::StepContext) -> engine::StepReport {
-                bmc::name_server($run(&self.0, context).await.into(), context)
+                bmc::finished($run(&self.0, context).await.into(), context, &[super::names::DISCOVER])
             }
 
             fn on_wait_deadline(&self, _: &model::Snapshot, wait: &model::Wait) -> engine::StepReport {

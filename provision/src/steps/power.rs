@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redfish::ResetType;
+use redfish::{PowerState, ResetType};
 use serde_json::json;
 
 use super::super::outputs::{Discovered, Mounted};
@@ -43,13 +43,18 @@ async fn off(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     const STEP: &StepName = names::POWER_OFF;
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let sent = context.own_output::<PowerRequest>().is_some_and(|request| request.sent > 0);
-    if let Some(second) = second_way::of(&context.snapshot).filter(|_| !sent)
+    let system = &found.discovery.system;
+    // A request that is on record may not have been sent, and the machine may have booted since. One that took effect needs no sign.
+    let is_off = sent
+        && connected.bmc.power_state(system).await.map_err(|error| from_redfish(STEP, &error))?
+            == PowerState::Off;
+    if let Some(second) = second_way::of(&context.snapshot).filter(|_| !is_off)
         && signs::may_have_booted(STEP, services, context, &found, second.powered_on()).await?
     {
         let message = "the machine has read its media or reported after all, or it cannot be known; no second way to boot is tried";
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.second-way", message)));
     }
-    power::force_off(STEP, context, &connected, &found.discovery.system).await
+    power::force_off(STEP, context, &connected, system).await
 }
 
 async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {

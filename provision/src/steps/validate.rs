@@ -189,6 +189,8 @@ async fn import(services: &Arc<Services>, location: &str) -> Result<Option<media
     match tokio::time::timeout(IMPORT_CALL_TIME, import).await {
         Err(_elapsed) => Ok(None),
         Ok(Ok(Ok(image))) => Ok(Some(image)),
+        // Other imports go first, or the program that imported it ended: the next call begins it anew.
+        Ok(Ok(Err(ImportError::Busy { .. } | ImportError::Interrupted))) => Ok(None),
         Ok(Ok(Err(why))) => Err(import_failed(&why)),
         Ok(Err(_panic)) => Err(StepError::fail(failure(
             model::class::INTERNAL,
@@ -204,17 +206,40 @@ fn import_failed(why: &ImportError) -> StepError {
         class::MEDIA,
         STEP,
         model::error_chain(why).to_string(),
-        "check MAINTENANCE_ISO_URL (or the job's maintenance_iso_url)",
+        match why {
+            ImportError::Store { .. } => {
+                "make room on the disk of the image library, or mend it; then retry the job"
+            }
+            _ => "check MAINTENANCE_ISO_URL (or the job's maintenance_iso_url)",
+        },
     );
+    // A network and a disk recover; a location that is wrong does not.
     match why {
-        ImportError::Fetch { .. } => StepError::retry(failure),
+        ImportError::Fetch { .. } | ImportError::Store { .. } | ImportError::ReadFile { .. } => {
+            StepError::retry(failure)
+        }
         _ => StepError::fail(failure),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use engine::StepOutcome;
+
     use super::*;
+
+    #[test]
+    fn an_import_that_a_disk_or_a_network_failed_is_tried_again_with_its_own_advice() {
+        let failed = || std::sync::Arc::new(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        let full = import_failed(&ImportError::Store { operation: "write", source: failed() });
+        let StepOutcome::Retry(full) = StepReport::from(full).outcome else {
+            panic!("a full disk can be emptied")
+        };
+        assert!(full.next_action.contains("make room"), "{full:?}");
+        let wrong = import_failed(&ImportError::NotAnImage);
+        let StepOutcome::Fail(wrong) = StepReport::from(wrong).outcome else { panic!("it stays wrong") };
+        assert!(wrong.next_action.contains("MAINTENANCE_ISO_URL"), "{wrong:?}");
+    }
 
     #[test]
     fn image_names_are_parsed_into_host_repository_and_reference() {

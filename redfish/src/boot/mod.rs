@@ -90,10 +90,12 @@ impl Bmc {
             _ => true,
         };
         let fits = |shown: &BootOverride| shown.targets(target) && in_mode(shown);
-        if fits(shown) {
+        let once = shown.allowed_enabled.is_empty() || shown.allowed_enabled.contains(&BootEnabled::Once);
+        // What another program left as permanent would boot the medium again after the installation.
+        let is_left = once && shown.enabled == Some(BootEnabled::Continuous);
+        if fits(shown) && !is_left {
             return Ok(ChangeResult { changed: false, confirmed: true, observed: place.shown });
         }
-        let once = shown.allowed_enabled.is_empty() || shown.allowed_enabled.contains(&BootEnabled::Once);
         let enabled = if once { BootEnabled::Once } else { BootEnabled::Continuous };
         let full = boot_body(Some(target), Some(enabled), Some(kept.unwrap_or(BootMode::Uefi)));
         let wanted_mode = mode.filter(|mode| shown.mode != Some(*mode));

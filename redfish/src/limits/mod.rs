@@ -171,13 +171,14 @@ impl RequestLimits {
     }
 
     /// Whether no login may be sent now, because too many were rejected.
-    pub(crate) fn login_blocked(&self) -> bool {
+    pub fn is_login_blocked(&self) -> bool {
         let mut rejections = self.0.rejections.lock();
         rejections.retain(|at| at.elapsed() < REJECTION_WINDOW);
         rejections.len() >= MAX_REJECTIONS
     }
 
-    pub(crate) fn login_rejected(&self) {
+    /// Counts a rejected login.
+    pub fn login_rejected(&self) {
         let mut rejections = self.0.rejections.lock();
         rejections.truncate(MAX_REJECTIONS - 1);
         rejections.push_front(Instant::now());
@@ -294,14 +295,14 @@ mod tests {
     async fn logins_stop_after_two_rejections_for_ten_minutes() {
         let limits = RequestLimits::default();
         limits.login_rejected();
-        assert!(!limits.login_blocked());
+        assert!(!limits.is_login_blocked());
         limits.login_rejected();
-        assert!(limits.login_blocked() && limits.clone().login_blocked());
+        assert!(limits.is_login_blocked() && limits.clone().is_login_blocked());
         tokio::time::advance(REJECTION_WINDOW).await;
-        assert!(!limits.login_blocked());
+        assert!(!limits.is_login_blocked());
         limits.login_rejected();
         limits.login_rejected();
         limits.forget_rejections();
-        assert!(!limits.login_blocked());
+        assert!(!limits.is_login_blocked());
     }
 }

@@ -55,6 +55,17 @@ async fn continuous_in_the_read_back_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_override_that_another_program_left_as_continuous_is_set_to_once() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, set_to("Cd", "Continuous"));
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"))]);
+    let done = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap();
+    assert!(done.changed && done.confirmed && done.observed.enabled == Some(BootEnabled::Once), "{done:?}");
+    assert_eq!(fake.mutations().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_first_listed_target_is_taken_and_none_listed_is_an_error() {
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "Boot": { TARGETS: ["Pxe", "UsbCd"] } }));

@@ -248,8 +248,6 @@ fn waiting_for(run: &Run, awaited: &str, now: Time) -> Run {
             signals: vec![awaited.to_owned()],
             poll_at: None,
             detail: "waiting".to_owned(),
-            failures: 0,
-            interrupted: None,
         }),
         ..run.clone()
     }

@@ -87,7 +87,7 @@ impl Step for BiosStep {
             name if name == names::BIOS_POWER_RESTORE => restart::restore(services, context).await,
             name => release::run(name, services, context).await,
         };
-        bmc::name_server(result.into(), context)
+        bmc::finished(result.into(), context, &[names::BIOS_IDENTIFY])
     }
 
     fn on_wait_deadline(&self, _: &Snapshot, wait: &Wait) -> StepReport {

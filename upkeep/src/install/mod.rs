@@ -131,7 +131,7 @@ impl Step for InstallStep {
             name if name == names::FW_POWER_RESTORE => power::restore(services, context).await,
             _ => release::run(services, context).await,
         };
-        bmc::name_server(result.into(), context)
+        bmc::finished(result.into(), context, &[names::FW_IDENTIFY])
     }
 
     fn on_wait_deadline(&self, _: &Snapshot, wait: &Wait) -> StepReport {

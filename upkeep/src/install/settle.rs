@@ -7,7 +7,7 @@
 //!   no task is shown, the old version is installed                  -> wait `flash_ends`: a vanished task says nothing
 //!   waiting for a restart of the host, which this run has made      -> wait `flash_ends`: it may flash while the host boots
 //!   no task is shown, and the server lost power                     -> done: see `power_loss`
-//!   uploaded and never started, waiting for a restart of the host   -> done, with a warning
+//!   uploaded and never started, waiting for a restart of the host   -> done, with a warning; the record of the server keeps the second
 //!   not ended after update_timeout, or no response for that long, half an hour at least
 //!                                                                   -> done: the power of the host is left as it is
 //! ```
@@ -54,6 +54,8 @@ struct Settled {
     is_running: bool,
     /// Whether the record of the server was written.
     is_recorded: bool,
+    /// Whether the image is stored and is written at the next start of the host.
+    is_staged: bool,
     absent: Absent,
     power: HostPower,
 }
@@ -90,6 +92,7 @@ impl Open {
             handle: self.handle.clone(),
             since: self.since,
             limit_s: Some(self.limit.as_secs()),
+            staged: false,
         }
     }
 }
@@ -121,13 +124,15 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         return Ok(report.effect(open.left(&context.snapshot).recorded(&serial)));
     }
     let report = settle(services, context, &open, settled).await?;
-    Ok(if is_left(&report) { report } else { report.effect(LeftUpdate::ended(&serial)) })
-}
-
-/// Whether an update may run after the report.
-fn is_left(report: &StepReport) -> bool {
     let settled = report.output.as_ref().and_then(|output| Settled::deserialize(output).ok());
-    settled.is_some_and(|settled| settled.is_running)
+    Ok(match settled.unwrap_or_default() {
+        Settled { is_running: true, .. } => report,
+        Settled { is_staged: true, .. } => {
+            let left = LeftUpdate { staged: true, ..open.left(&context.snapshot) };
+            report.effect(left.recorded(&serial))
+        }
+        _ => report.effect(LeftUpdate::ended(&serial)),
+    })
 }
 
 async fn settle(
@@ -275,7 +280,8 @@ fn left_running(settled: &Settled, message: String) -> StepReport {
 
 /// The report of an update that has ended, one way or the other.
 fn ended(component: &str, state: &UpdateState) -> StepReport {
-    let report = StepReport::done().with_output(json!(Settled::default()));
+    let is_staged = *state == UpdateState::NeedsHostRestart;
+    let report = StepReport::done().with_output(json!(Settled { is_staged, ..Settled::default() }));
     let message = match state {
         UpdateState::NeedsHostRestart => {
             format!("the image of {component} is stored and is used after the next restart of the host")

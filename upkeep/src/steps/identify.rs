@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::UpkeepServices;
 use super::super::identified::{Identified, input};
 use super::super::order::UpkeepAction;
-use bmc::updates::{self, FirstLook};
+use bmc::updates::{self, FirstLook, StagedImage};
 use engine::{StepContext, StepError, StepReport};
 use model::{Effect, NewEvent, StepName};
 
@@ -18,8 +18,14 @@ pub(crate) async fn run(
 ) -> Result<StepReport, StepError> {
     let order = input(step, context)?;
     // A forced restart of the BMC is how an operator ends an update that hangs.
-    let regardless = matches!(order.action, UpkeepAction::Reset(reset) if reset.how == ManagerReset::Forced);
-    let machine = match updates::first_look(step, &services.bmc, context, &order.server, regardless).await? {
+    let regardless = matches!(&order.action, UpkeepAction::Reset(reset) if reset.how == ManagerReset::Forced);
+    // Settings restart the host, and give a host that was off its power state back soon after.
+    let staged = match &order.action {
+        UpkeepAction::Bios(_) => StagedImage::Refused,
+        _ => StagedImage::Allowed,
+    };
+    let look = updates::first_look(step, &services.bmc, context, &order.server, (regardless, staged)).await?;
+    let machine = match look {
         FirstLook::Wait(report) => return Ok(*report),
         FirstLook::Ready(machine) => machine,
     };

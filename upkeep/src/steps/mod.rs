@@ -68,7 +68,7 @@ impl Step for UpkeepStep {
             name if name == names::READ => inventory_read::run(services, context).await,
             name => release::run(name, services, context).await,
         };
-        bmc::name_server(result.into(), context)
+        bmc::finished(result.into(), context, &[names::POWER_IDENTIFY, names::BMC_IDENTIFY])
     }
 
     fn on_wait_deadline(&self, _: &Snapshot, wait: &Wait) -> StepReport {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Graceful};
 use serde_json::json;
 
 use firmware::Component;
-use model::{Run, Server};
+use model::{Outcome, Run, Server};
 use redfish::ManagerReset;
 use upkeep::UpkeepAction;
-use upkeep::order::ResetBmc;
+use upkeep::order::{ResetBmc, SoftCycle};
 
 use crate::firmware::{order, vendor};
 use crate::kit::Bench;
@@ -60,4 +60,33 @@ async fn a_bmc_may_be_silent_for_as_long_as_an_update_may_take() {
         assert!(failure.summary.contains(&said), "{}", failure.summary);
         assert!(took >= minutes(expected), "{took:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_restarts_by_itself_and_rejects_a_login_fails_no_run_that_it_has_let_in_before() {
+    let refused = || FaultEffect::Status {
+        status: 401,
+        message_id: "Base.1.18.ResourceAtUriUnauthorized".to_owned(),
+        message: "the BMC starts".to_owned(),
+    };
+    let cycle = || UpkeepAction::Soft(SoftCycle { force: true, ..SoftCycle::default() });
+    let mut config = vendor("generic");
+    config.power.graceful = Graceful::IgnoredByHost;
+    let bench = Bench::with(config).await;
+    let (worker, id) = (bench.worker("w1"), bench.order(cycle()).await);
+    bench.run_to_wait(&worker, id, "graceful_shutdown").await;
+    // The sessions are gone, and the accounts are not loaded yet.
+    bench.sim_bmc.reset_bmc();
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Login, refused()));
+    bench.run_to_wait(&worker, id, "bmc_restarts").await;
+    let stored = bench.stored(id).await;
+    assert!(stored.contains("user name or password"), "{stored}");
+    let run = bench.run_to_end(&worker, id).await;
+    assert_eq!(run.outcome, Some(Outcome::Succeeded), "{}", bench.stored(id).await);
+    // A BMC that has let no run in may have the wrong password on record: that is for the operator.
+    let bench = Bench::with(vendor("generic")).await;
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Login, refused()));
+    let (run, took, stored) = timed(&bench, cycle()).await;
+    assert_eq!(run.failure.unwrap().class.as_str(), "input", "{stored}");
+    assert_eq!(took, Duration::ZERO, "{stored}");
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use firmware::Component;
 use model::{Outcome, Run, Server, UnfinishedRuns};
 use redfish::ManagerReset;
-use upkeep::UpkeepAction;
 use upkeep::order::{HardCycle, ResetBmc};
+use upkeep::{ConditionKind, UpkeepAction};
 
 use crate::firmware::{order, vendor};
 use crate::kit::{Bench, SERIAL};
@@ -193,5 +193,39 @@ async fn an_update_that_vanished_is_read_three_times_before_power_is_changed() {
     let calls = bench.calls.all();
     let looks = calls[before..].iter().filter(|call| call.step == "power.identify").count();
     assert_eq!(looks, 3, "{stored}");
+    assert_eq!(recorded(&bench).await, Value::Null, "{stored}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_image_that_waits_for_a_restart_stops_what_may_cut_it_and_a_power_cycle_puts_it_into_use() {
+    let config = vendor("generic");
+    let (files, action) = order(&config, &[Component::Bios]);
+    let UpkeepAction::Firmware(mut install) = action else { panic!("another action") };
+    install.restart_from = Some("2026-11-20T20:00:00Z".parse().unwrap());
+    let bench = Bench::with_files(config, files).await;
+    let (worker, id) = (bench.worker("w1"), bench.order(UpkeepAction::Firmware(install)).await);
+    bench.run_to_wait(&worker, id, "restart_window").await;
+    bench.cancel(id).await;
+    bench.run_to_end(&worker, id).await;
+    let record = recorded(&bench).await;
+    assert_eq!((&record["what"], &record["staged"]), (&json!("bios 99.1"), &json!(true)), "{record}");
+
+    let settings = || {
+        UpkeepAction::of(ConditionKind::BiosApply, json!({ "attributes": { "BootMode": "Legacy" } })).unwrap()
+    };
+    let (run, stored) = ended(&bench, settings()).await;
+    assert_eq!(class(&run), "update_running", "{stored}");
+    let failure = run.failure.unwrap();
+    for said in ["bios 99.1", "next start of the host", "nothing was changed"] {
+        assert!(failure.summary.contains(said), "{said} is not in {}", failure.summary);
+    }
+    assert!(failure.next_action.contains("shoal server power-cycle"), "{failure:?}");
+    assert_eq!((bench.sim_bmc.bios_writes(), bench.sim_bmc.power_ons()), (0, 0), "{stored}");
+
+    let (run, stored) = ended(&bench, UpkeepAction::Hard(HardCycle::default())).await;
+    assert_eq!((run.outcome, bench.sim_bmc.power_ons()), (Some(Outcome::Succeeded), 1), "{stored}");
+    let (run, stored) = ended(&bench, settings()).await;
+    assert_eq!(run.outcome, Some(Outcome::Succeeded), "{stored}");
+    assert!(stored.contains("redfish.update-ended"), "{stored}");
     assert_eq!(recorded(&bench).await, Value::Null, "{stored}");
 }

@@ -44,6 +44,10 @@ pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// The certificate of the authority in PEM.
     pub(super) pem: String,
+    /// The file of the certificate.
+    file: PathBuf,
+    /// The file of the key.
+    key_file: PathBuf,
     since: Time,
     until: Time,
 }
@@ -78,14 +82,20 @@ impl Authority {
         if let Some(pem) = &stored {
             let (since, until) = validity(pem, &file)?;
             if since <= now && until > later(now, CERTIFICATE_DAYS) {
-                return Ok(Self { issuer: Issuer::new(params, key), pem: pem.clone(), since, until });
+                let issuer = Issuer::new(params, key);
+                return Ok(Self { issuer, pem: pem.clone(), file, key_file, since, until });
             }
             tracing::warn!(%since, %until, "the own authority is not valid now or ends soon; it signs itself again with its key");
         }
         let pem = params.self_signed(&key).map_err(TlsError::Make)?.pem();
         files::write(&file, pem.as_bytes())?;
         let (since, until) = validity(&pem, &file)?;
-        Ok(Self { issuer: Issuer::new(params, key), pem, since, until })
+        Ok(Self { issuer: Issuer::new(params, key), pem, file, key_file, since, until })
+    }
+
+    /// The error of a certificate that this authority issued and that its own certificate does not verify.
+    pub(super) fn not_a_pair(&self, source: rustls::Error) -> TlsError {
+        TlsError::AuthorityPair { certificate: self.file.clone(), key: self.key_file.clone(), source }
     }
 
     /// Whether the authority can issue a certificate now.

@@ -3,7 +3,7 @@
 //! ```text
 //!  given pair   files changed, unchanged for one check ──> read ──+── usable: in force
 //!                                                                 `── not: the former one stays; log, readiness
-//!  own pair     an address that it does not name, or its end is near ──> issued again, stored, in force
+//!  own pair     an address that it does not name, its end is near, or the authority did not sign it ──> issued again, stored, in force
 //! ```
 
 use std::collections::BTreeSet;
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use model::{Clock, Time, error_chain};
 use parking_lot::{Mutex, RwLock};
-use rustls::client::verify_server_name;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DistinguishedName, ServerConfig};
+use rustls::{CertificateError, DistinguishedName, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -165,7 +165,11 @@ impl Certificates {
                 let stored = files::read_if_present(&file)?;
                 let stored = stored.and_then(|pem| of_pem(&pem, &file, &authority.pem, &provider).ok());
                 let current = match stored {
-                    Some(current) if current.serves(&names, now) => current,
+                    Some(current)
+                        if current.serves(&names, now) && current.verify(now, &provider).is_ok() =>
+                    {
+                        current
+                    }
                     _ => issue(&authority, &file, &names, now, &provider)?,
                 };
                 let own = Own {
@@ -448,7 +452,21 @@ impl Current {
         Some(format!("{what}; clients that check it refuse this controller: {next}"))
     }
 
-    /// Whether a stored certificate can stay in force.
+    /// Verifies the certificate as clients do that are given its authority. Its names are not judged.
+    fn verify(&self, now: Time, provider: &CryptoProvider) -> Result<(), rustls::Error> {
+        let Some((leaf, intermediates)) = self.key.cert.split_first() else {
+            return Err(CertificateError::BadEncoding.into());
+        };
+        let parsed = ParsedCertificate::try_from(leaf)?;
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(files::certificates(self.authority.as_bytes()).unwrap_or_default());
+        let seconds = u64::try_from(now.unix_seconds()).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let algorithms = provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, now, algorithms)
+    }
+
+    /// Whether dates and names of a stored certificate let it stay in force.
     fn serves(&self, names: &BTreeSet<String>, now: Time) -> bool {
         self.lasts(now) && names.iter().all(|name| self.covers(name))
     }
@@ -503,8 +521,11 @@ fn issue(
 ) -> Result<Current, TlsError> {
     let names: Vec<String> = names.iter().cloned().collect();
     let pem = authority.issue(&names, now)?;
+    let current = of_pem(pem.as_bytes(), file, &authority.pem, provider)?;
+    // The files of an authority are two, and each can be replaced without the other.
+    current.verify(now, provider).map_err(|source| authority.not_a_pair(source))?;
     files::write(file, pem.as_bytes())?;
-    of_pem(pem.as_bytes(), file, &authority.pem, provider)
+    Ok(current)
 }
 
 /// The certificate and key of one file, issued by this authority.

@@ -59,6 +59,22 @@ pub enum TlsError {
         /// The file of the key.
         key: PathBuf,
     },
+    /// The certificate of the own authority does not verify what the key of the authority signs.
+    #[error(
+        "clients with {} refuse a certificate that {} signs: the two files are of different authorities. Put both back from one copy, or \
+         remove the first; then the controller makes it again with the key, and every client must be given it. A certificate of an \
+         authority of the site belongs in TLS_CERT_FILE",
+        certificate.display(), key.display()
+    )]
+    AuthorityPair {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// The cause.
+        #[source]
+        source: rustls::Error,
+    },
     /// A certificate could not be made.
     #[error("make a certificate")]
     Make(#[source] rcgen::Error),

@@ -10,6 +10,7 @@ use model::{Clock, ManualClock, SystemClock, Time};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion};
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
@@ -139,6 +140,92 @@ fn the_authority_is_made_once_and_its_files_are_for_this_user_only() {
     std::fs::remove_file(directory.join("ca.pem")).unwrap();
     let new = own(folder.path(), &["a.example"], today()).unwrap().state();
     assert_ne!(first.authority_sha256, new.authority_sha256);
+    assert_ne!(
+        more.certificate_sha256, new.certificate_sha256,
+        "the certificate of the former authority is replaced"
+    );
+}
+
+/// The names of a certificate that a connection to this machine does not add to.
+const NAMED: [&str; 2] = ["a.example", "127.0.0.1"];
+
+/// Connects with the authority that a controller with these certificates gives its clients.
+async fn verified(certificates: &Arc<Certificates>) -> std::io::Result<TlsStream<TcpStream>> {
+    let address = served(TlsAcceptor::new(certificates).unwrap()).await;
+    let config = client(&certificates.authority(), rustls::ALL_VERSIONS);
+    connect(address, "a.example", config).await
+}
+
+#[tokio::test]
+async fn a_certificate_that_another_authority_signed_is_issued_again_at_the_start() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let former = own(folder.path(), &NAMED, today()).unwrap().state();
+    let other = own(elsewhere.path(), &NAMED, today()).unwrap().state();
+    // The authority of a copy, beside the certificate that the former one signed.
+    for name in ["ca.key", "ca.pem"] {
+        let (from, to) = (elsewhere.path().join("tls").join(name), folder.path().join("tls").join(name));
+        std::fs::copy(from, to).unwrap();
+    }
+    let certificates = own(folder.path(), &NAMED, today()).unwrap();
+    assert_eq!(certificates.state().authority_sha256, other.authority_sha256);
+    assert_ne!(certificates.state().certificate_sha256, former.certificate_sha256);
+    verified(&certificates).await.unwrap();
+    let again = own(folder.path(), &NAMED, today()).unwrap().state();
+    assert_eq!(again.certificate_sha256, certificates.state().certificate_sha256, "once is enough");
+
+    for name in ["ca.key", "ca.pem"] {
+        std::fs::remove_file(folder.path().join("tls").join(name)).unwrap();
+    }
+    // A new authority, beside the certificate that the copy signed.
+    let certificates = own(folder.path(), &NAMED, today()).unwrap();
+    verified(&certificates).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stored_certificate_is_judged_by_its_signature_and_not_by_the_name_of_its_issuer() {
+    let folder = tempfile::tempdir().unwrap();
+    let former = own(folder.path(), &NAMED, today()).unwrap();
+    // A certificate with the issuer of the authority in force, signed by another key.
+    let directory = folder.path().join("tls");
+    let authority = std::fs::read_to_string(directory.join("ca.key")).unwrap();
+    let print = hex::encode(Sha256::digest(rcgen::KeyPair::from_pem(&authority).unwrap().public_key_raw()));
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, format!("Shoal CA {}", &print[..8]));
+    let forger = rcgen::Issuer::new(params, rcgen::KeyPair::generate().unwrap());
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(NAMED.map(str::to_owned).to_vec()).unwrap();
+    params.not_after = rcgen::date_time_ymd(2099, 1, 1);
+    let forged = params.signed_by(&key, &forger).unwrap();
+    std::fs::write(directory.join("server.pem"), key.serialize_pem() + &forged.pem()).unwrap();
+
+    let certificates = own(folder.path(), &NAMED, today()).unwrap();
+    assert_eq!(certificates.authority(), former.authority());
+    verified(&certificates).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_authority_whose_key_is_another_one_issues_nothing_and_the_error_names_both_files() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    own(folder.path(), &NAMED, today()).unwrap();
+    own(elsewhere.path(), &NAMED, today()).unwrap();
+    let (key, certificate) = (folder.path().join("tls/ca.key"), folder.path().join("tls/ca.pem"));
+    let stored = std::fs::read(folder.path().join("tls/server.pem")).unwrap();
+    std::fs::copy(elsewhere.path().join("tls/ca.key"), &key).unwrap();
+    // The certificate in force is of the certificate that clients have.
+    let certificates = own(folder.path(), &NAMED, today()).unwrap();
+    verified(&certificates).await.unwrap();
+    // Another name needs another certificate, which no client would verify.
+    let refused = own(folder.path(), &["a.example", "b.example", "127.0.0.1"], today()).unwrap_err();
+    assert!(matches!(refused, TlsError::AuthorityPair { .. }), "{refused}");
+    let said = refused.to_string();
+    assert!(said.contains(key.to_str().unwrap()) && said.contains(certificate.to_str().unwrap()), "{said}");
+    assert_eq!(std::fs::read(folder.path().join("tls/server.pem")).unwrap(), stored, "nothing was replaced");
+    // A running controller keeps what clients verify, and says why.
+    certificates.renew().unwrap_err();
+    let trouble = certificates.state().trouble.unwrap();
+    assert!(trouble.contains("the former certificate stays in force"), "{trouble}");
+    verified(&certificates).await.unwrap();
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@
 //!  --from URL: GET /ca.pem, compared with --fingerprint ──────┘
 //! ```
 //!
-//! Invariant: nothing of an unverified connection is used except the certificates, whose fingerprint is compared or shown.
+//! Invariants: nothing of an unverified connection is used except the certificates, each of whose fingerprints is compared or shown; what
+//! is printed is made of them again, so no other text of a response or a file reaches a terminal or a file of trust.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use access::tls::authority_of;
+use access::tls::{authority_of, certificate_pem};
 use controller::app::tls_options;
 use model::error_chain;
 use settings::Settings;
@@ -28,7 +29,7 @@ use settings::Settings;
 use super::settings_args::SettingsArgs;
 use client::connection;
 use client::error::CliError;
-use client::output::Output;
+use client::output::{Output, plain};
 
 /// A command about the certificate authority.
 #[derive(Debug, Subcommand)]
@@ -38,7 +39,7 @@ pub(super) enum CaCommand {
         /// Read them from a running controller instead of the data directory
         #[arg(long, value_name = "URL")]
         from: Option<String>,
-        /// The SHA-256 of the first certificate, as the controller showed it at its start
+        /// The SHA-256 of the certificate, as the controller showed it at its start; with another one, or a second one, nothing is printed
         #[arg(long, value_name = "SHA256", requires = "from")]
         fingerprint: Option<String>,
     },
@@ -55,25 +56,42 @@ pub(super) async fn run(
         Some(url) => (fetched(&url).await?, fingerprint.is_some()),
         None => (stored(&settings.load()?)?, true),
     };
-    let first = CertificateDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| CliError::failed(format!("the controller has no usable certificate: {error}")))?;
-    let shown = hex::encode(Sha256::digest(&first));
-    if let Some(wanted) = fingerprint
-        && digits(&wanted) != shown
-    {
-        let message = format!(
-            "the certificate has the fingerprint {shown}, not the given one: another controller responded, or another program in \
-             between; nothing was printed"
-        );
-        return Err(CliError::failed(message));
-    }
-    if output.json {
-        return output.document(&json!({ "pem": pem, "sha256": shown }));
+    let unusable = |why: String| {
+        CliError::failed(format!("the controller has no certificate to trust: {}", plain(&why)))
+    };
+    let certificates: Vec<CertificateDer<'_>> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable(error.to_string()))?;
+    let prints: Vec<String> = certificates.iter().map(|der| hex::encode(Sha256::digest(der))).collect();
+    let Some(first) = prints.first() else {
+        return Err(unusable("the text has no PEM certificate".to_owned()));
+    };
+    if let Some(wanted) = fingerprint {
+        if prints.len() > 1 {
+            return Err(CliError::failed(format!(
+                "the response has {} certificates, and a fingerprint is of one: nothing was printed. Export them on the machine of the \
+                 controller",
+                prints.len()
+            )));
+        }
+        if digits(&wanted) != *first {
+            return Err(CliError::failed(format!(
+                "the certificate has the fingerprint {first}, not the given one: another controller responded, or another program in \
+                 between; nothing was printed"
+            )));
+        }
     }
     if !verified {
         output.note(format!(
-            "not verified: compare the SHA-256 {shown} with the one that the controller logged at its start"
+            "not verified: compare the SHA-256 {} with the one that the controller logged at its start",
+            prints.join(" and ")
         ));
+    }
+    let pem: String = certificates.iter().map(certificate_pem).collect();
+    if output.json {
+        // Of several unverified certificates none may be taken for all.
+        let print = (verified || prints.len() == 1).then_some(first);
+        return output.document(&json!({ "pem": pem, "sha256": print }));
     }
     output.out.write_all(pem.as_bytes())?;
     Ok(output.out.flush()?)

@@ -551,7 +551,7 @@ fn current(
     let (since, until) = (validity.map(|(since, _)| since), validity.map(|(_, until)| until));
     let authority = match authority {
         Some(pem) => pem.to_owned(),
-        None => chain.last().map(|der| to_pem(der)).unwrap_or_default(),
+        None => chain.last().map(|der| certificate_pem(der)).unwrap_or_default(),
     };
     let key = CertifiedKey::from_der(chain, key, provider).map_err(|source| TlsError::Pair {
         certificate: certificate_file.to_owned(),
@@ -574,7 +574,8 @@ fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     hex::encode(Sha256::digest(certificate))
 }
 
-fn to_pem(certificate: &CertificateDer<'_>) -> String {
+/// A certificate as PEM.
+pub fn certificate_pem(certificate: &CertificateDer<'_>) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(certificate);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");

@@ -24,7 +24,8 @@ mod machines;
 
 pub use acceptor::TlsAcceptor;
 pub use certificates::{
-    CertificateFiles, Certificates, TlsOptions, TlsState, authority_of, certificate_end, unverifiable,
+    CertificateFiles, Certificates, TlsOptions, TlsState, authority_of, certificate_end, certificate_pem,
+    unverifiable,
 };
 pub use client_auth::PresentedCertificate;
 pub use error::TlsError;

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod arguments;
+mod authority;
 mod batches;
 mod documents;
 mod ids;

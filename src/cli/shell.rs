@@ -4,6 +4,9 @@
 //!   definition ── clap_complete ──> completion script ── serials, job ids ──> shoal server list -o name
 //!             └── clap_mangen ────> one page per command
 //! ```
+//!
+//! Invariant: a name that a controller sends is offered only if it has the characters of a serial number, and no shell expands it: it
+//! cannot hold a command, a second word or an option.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +73,8 @@ fn with_names_for_bash(script: &str) -> String {
     format!("{}{BASH_NAMES}", &script[..registration])
 }
 
-/// A list that takes long, or has no controller, completes nothing.
+/// A list that takes long, or has no controller, completes nothing. The names are compared here: `compgen -W` would expand them, and run
+/// the commands in them.
 const BASH_NAMES: &str = r#"_shoal_names() {
     local kind="" word cur="${COMP_WORDS[COMP_CWORD]}"
     _shoal "$@"
@@ -89,7 +93,11 @@ const BASH_NAMES: &str = r#"_shoal_names() {
         --server) ;;
         -*) return 0 ;;
     esac
-    COMPREPLY+=($(compgen -W "$(timeout 2 "${COMP_WORDS[0]}" "$kind" list -o name --limit 500 </dev/null 2>/dev/null)" -- "$cur"))
+    local name="" names='^[A-Za-z0-9][A-Za-z0-9._:+-]*$'
+    while IFS= read -r name; do
+        [[ "$name" =~ $names && "$name" == "$cur"* ]] && COMPREPLY+=("$name")
+    done < <(timeout 2 "${COMP_WORDS[0]}" "$kind" list -o name --limit 500 </dev/null 2>/dev/null)
+    return 0
 }
 complete -F _shoal_names -o bashdefault -o default shoal
 "#;
@@ -98,7 +106,7 @@ const FISH_NAMES: &str = r#"
 function __shoal_names
     # Nothing can be asked while a line is completed.
     test -n "$SHOAL_USER" -a -z "$SHOAL_USER_PASSWORD"; and return
-    timeout 2 shoal $argv[1] list -o name --limit 500 2>/dev/null
+    timeout 2 shoal $argv[1] list -o name --limit 500 2>/dev/null | string match --regex -- '^[A-Za-z0-9][A-Za-z0-9._:+-]*$'
 end
 complete -c shoal -n "__fish_seen_subcommand_from server bmc; and not __fish_seen_subcommand_from add list" -f -a "(__shoal_names server)"
 complete -c shoal -n "__fish_seen_subcommand_from job; and not __fish_seen_subcommand_from create list" -f -a "(__shoal_names job)"

@@ -1,6 +1,7 @@
 //! Completions, manual pages and examples.
 
 use std::fs;
+use std::path::Path;
 
 use clap::{Command, CommandFactory};
 
@@ -47,31 +48,58 @@ fn completion_asks_no_password() {
     assert!(!script(ShellName::Zsh, definition()).contains("timeout 2"));
 }
 
+#[test]
+fn no_shell_expands_a_name_that_a_controller_sends() {
+    // `compgen -W` expands the words of its list, with the commands in them.
+    let bash = script(ShellName::Bash, definition());
+    let (_, names) = bash.split_once("_shoal_names()").unwrap();
+    for word in ["compgen", "eval", "$(timeout"] {
+        assert!(!names.contains(word), "{word} in {names}");
+    }
+    // The characters of a serial number; ids of jobs have no other.
+    const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._:+-]*$";
+    assert!(names.contains(NAME), "{names}");
+    let fish = script(ShellName::Fish, definition());
+    let (_, names) = fish.split_once("function __shoal_names").unwrap();
+    assert!(names.contains(&format!("| string match --regex -- '{NAME}'")), "{names}");
+    let zsh = script(ShellName::Zsh, definition());
+    assert!(!zsh.contains("-o name"), "the script for zsh asks no controller");
+}
+
+/// A program that lists these lines as names, and the completion script beside it.
+fn listing(lines: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let fake = directory.path().join("shoal");
+    fs::write(directory.path().join("script"), script(ShellName::Bash, definition())).unwrap();
+    fs::write(&fake, format!("#!/bin/sh\ncat <<EOF\n{lines}\nEOF\n")).unwrap();
+    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+/// Completes a line with Bash. Returns the words, with a space after each but the last.
+fn complete_with(directory: &Path, line: &str, variables: &[(&str, &str)]) -> String {
+    let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
+    let run = format!(
+        "cd {0}; PATH={0}:$PATH; source script; COMP_WORDS=({1}); COMP_CWORD={2}; _shoal_names shoal \"${{COMP_WORDS[COMP_CWORD]}}\" \"\"; echo \"${{COMPREPLY[@]}}\"",
+        directory.display(),
+        words.join(" "),
+        words.len() - 1
+    );
+    let mut ran = std::process::Command::new("bash");
+    let ran = ran.args(["-c", &run]).env_remove("SHOAL_USER").envs(variables.iter().copied());
+    let ran = ran.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+}
+
 /// Completes a line with Bash and a program that lists names.
 #[test]
 #[ignore = "needs bash"]
 fn bash_completes_serials_and_ids() {
-    use std::os::unix::fs::PermissionsExt;
-    let directory = tempfile::tempdir().unwrap();
-    let (file, fake) = (directory.path().join("script"), directory.path().join("shoal"));
-    fs::write(&file, script(ShellName::Bash, definition())).unwrap();
-    fs::write(&fake, "#!/bin/sh\necho \"$1-1\"; echo \"$1-2\"; echo other\n").unwrap();
-    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
-    let complete_as = |line: &str, variables: &[(&str, &str)]| {
-        let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
-        let run = format!(
-            "PATH={}:$PATH; source {}; COMP_WORDS=({}); COMP_CWORD={}; _shoal_names shoal \"${{COMP_WORDS[COMP_CWORD]}}\" \"\"; echo \"${{COMPREPLY[@]}}\"",
-            directory.path().display(),
-            file.display(),
-            words.join(" "),
-            words.len() - 1
-        );
-        let mut ran = std::process::Command::new("bash");
-        let ran = ran.args(["-c", &run]).env_remove("SHOAL_USER").envs(variables.iter().copied());
-        let ran = ran.output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
-    };
+    let directory = listing("$1-1\n$1-2\nother");
+    let complete_as =
+        |line: &str, variables: &[(&str, &str)]| complete_with(directory.path(), line, variables);
     let complete = |line: &str| complete_as(line, &[]);
     assert_eq!(complete("shoal server show server"), "server-1 server-2");
     let user = ("SHOAL_USER", "bea");
@@ -82,6 +110,22 @@ fn bash_completes_serials_and_ids() {
     assert_eq!(complete("shoal job create --server serv"), "server-1 server-2");
     assert!(complete("shoal job wa").contains("watch"));
     assert_eq!(complete("shoal server add serv"), "");
+}
+
+#[test]
+#[ignore = "needs bash"]
+fn bash_runs_no_command_in_a_name_and_offers_no_name_that_is_none() {
+    let hostile = "\\$(touch ran)\n\\`touch ran\\`\nserver-1\\$(touch ran)\nserver-1;touch ran\n\\${HOME}\n*\n--yes\n\nserver 3";
+    let directory = listing(&format!("{hostile}\nserver-2\nA.b_c:d+e-4"));
+    let complete = |line: &str| complete_with(directory.path(), line, &[]);
+    assert_eq!(complete("shoal server show server"), "server-2");
+    assert_eq!(complete("shoal server show A"), "A.b_c:d+e-4");
+    for line in ["shoal server show ", "shoal server show $", "shoal server show *"] {
+        complete(line);
+        assert!(!directory.path().join("ran").exists(), "{line}");
+    }
+    let all = complete("shoal server show ");
+    assert!(all.ends_with("server-2 A.b_c:d+e-4") && !all.contains(['$', '`', ';', '*']), "{all}");
 }
 
 /// The paths of all commands that do something.

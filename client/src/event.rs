@@ -7,6 +7,8 @@
 //!
 //! The controller finds the events; a request reads a part of the log at most. Without `--since` a look back ends after
 //! [`MOST_IN_VAIN`] requests that found nothing.
+//!
+//! Invariant: a watch shows every event once, also after reads that failed: its position moves with the events that it has.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -104,17 +106,30 @@ pub(super) async fn run(
     };
     let mut kept: Option<Listed> = None;
     let read = async |output: &mut Output<'_>| {
-        let listed = match kept.take() {
-            Some(listed) => list.following(listed, &path, client, output).await?,
-            None => list.newest(&path, client, output).await?,
-        };
-        let listed = kept.insert(listed);
-        show(listed, output)
+        list.read(&mut kept, &path, client, output).await?;
+        kept.iter().try_for_each(|listed| show(listed, output))
     };
     list.watch.list(Source::Events(client), output, read).await
 }
 
 impl ListEvents {
+    /// Reads the newest events, or what followed those that are kept. After a failed read the kept ones are as before, with their position.
+    async fn read(
+        &self,
+        kept: &mut Option<Listed>,
+        path: &[&str],
+        client: &Client,
+        output: &Output<'_>,
+    ) -> Result<(), CliError> {
+        match kept {
+            Some(listed) => self.follow(listed, path, client, output).await,
+            None => {
+                *kept = Some(self.newest(path, client, output).await?);
+                Ok(())
+            }
+        }
+    }
+
     /// The newest events that are wanted.
     async fn newest(&self, path: &[&str], client: &Client, output: &Output<'_>) -> Result<Listed, CliError> {
         let limit = self.limit.min(PAGE);
@@ -135,26 +150,27 @@ impl ListEvents {
     }
 
     /// Lists the events that followed too. New events are never left out, also when they are more than the limit.
-    async fn following(
+    async fn follow(
         &self,
-        mut listed: Listed,
+        listed: &mut Listed,
         path: &[&str],
         client: &Client,
         output: &Output<'_>,
-    ) -> Result<Listed, CliError> {
-        let mut new = Vec::new();
+    ) -> Result<(), CliError> {
+        let (mut new, mut next) = (Vec::new(), listed.next);
         for _ in 0..MOST_PAGES {
-            let mut page = self.page(path, client, output, ("after", listed.next.to_string()), PAGE).await?;
+            let mut page = self.page(path, client, output, ("after", next.to_string()), PAGE).await?;
             new.append(&mut page.events);
-            if page.next <= listed.next {
+            if page.next <= next {
                 break;
             }
-            listed.next = page.next;
+            next = page.next;
         }
         let most = self.limit.max(new.len());
+        listed.next = next;
         listed.events.append(&mut new);
         listed.events.drain(..listed.events.len().saturating_sub(most));
-        Ok(listed)
+        Ok(())
     }
 
     /// One page of the wanted events at a place of the log.
@@ -256,7 +272,72 @@ fn show(listed: &Listed, output: &mut Output<'_>) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_like;
+    use std::io::{BufRead, BufReader, Write};
+
+    use clap::FromArgMatches;
+    use serde_json::json;
+
+    use super::{ListEvents, is_like};
+    use crate::output::{Format, Output};
+
+    /// A controller that sends these responses, each in a connection of its own, and then the paths that were requested.
+    fn responding(responses: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let requested = move |(status, body): (u16, String)| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+            let first = lines.next().unwrap();
+            assert!(lines.any(|line| line.is_empty()));
+            let head =
+                format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).unwrap();
+            first.split(' ').nth(1).unwrap().to_owned()
+        };
+        (url, std::thread::spawn(|| responses.into_iter().map(requested).collect()))
+    }
+
+    #[tokio::test]
+    async fn a_watch_continues_where_it_was_after_a_read_that_failed() {
+        let page = |events: &[u64], next: u64| {
+            let events: Vec<_> = events.iter().map(|seq| json!({ "seq": seq })).collect();
+            (200, json!({ "events": events, "next": next, "previous": null }).to_string())
+        };
+        let stops = || (503, json!({ "error": "stopping", "message": "it stops" }).to_string());
+        let (url, requests) = responding(vec![
+            page(&[7, 8], 8),
+            stops(),
+            // The first page of what followed arrives and the second one does not.
+            page(&[9], 9),
+            stops(),
+            page(&[9], 9),
+            page(&[10], 10),
+            page(&[], 10),
+        ]);
+        let client = crate::test_kit::client(&url).unwrap();
+        let matches = <ListEvents as clap::Args>::augment_args(clap::Command::new("list"))
+            .get_matches_from(["list", "--watch"]);
+        let list = ListEvents::from_arg_matches(&matches).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let output = Output::new(&mut out, &mut err, Format::Text);
+        let mut kept = None;
+        list.read(&mut kept, &["events"], &client, &output).await.unwrap();
+        for _ in 0..2 {
+            list.read(&mut kept, &["events"], &client, &output).await.unwrap_err();
+        }
+        list.read(&mut kept, &["events"], &client, &output).await.unwrap();
+        let places: Vec<String> = requests
+            .join()
+            .unwrap()
+            .iter()
+            .map(|path| path.split(['?', '&']).nth(1).unwrap().to_owned())
+            .collect();
+        let following = ["after=8", "after=8", "after=9", "after=8", "after=9", "after=10"];
+        assert_eq!(places, [&["before=latest"][..], &following].concat());
+        let listed = kept.unwrap();
+        let numbers: Vec<u64> = listed.events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+        assert_eq!((numbers, listed.next), (vec![7, 8, 9, 10], 10));
+    }
 
     #[test]
     fn a_glob_of_types_has_stars_and_question_marks() {

@@ -37,6 +37,8 @@ const MAX_ROWS: usize = 5000;
 const SILENT: &str = "silent";
 /// The result of a BMC of a range that could not be read, such as one that refused the password.
 const FAILED: &str = "failed";
+/// The result of a row without a response: its request failed, or was not sent after one that failed.
+const UNKNOWN: &str = "unknown";
 /// The maximum of refused and of other rows that are shown as text.
 const SHOWN: usize = 200;
 
@@ -104,10 +106,21 @@ impl ImportServers {
             }
             return Err(CliError::failed("there is no server to import"));
         }
+        let mut ended = Ok(());
         for chunk in rows.chunks(MAX_ROWS) {
-            let query = [("dry_run", (!self.yes).to_string())];
-            let body = json!({ "rows": chunk });
-            let page = client.post_query(&["server-imports"], &query, &body, HeaderMap::new()).await?.body;
+            let page = match &ended {
+                Ok(()) => self.send(chunk, client).await,
+                Err(_) => Ok(without_response(chunk, "the request with this row was not sent")),
+            };
+            let page = match page {
+                Ok(page) => page,
+                // Without any result there is nothing to show.
+                Err(error) if all.is_empty() && without.is_empty() => return Err(error),
+                Err(error) => {
+                    ended = Err(error);
+                    without_response(chunk, "the request with this row failed")
+                }
+            };
             add(&mut all, page, chunk);
         }
         all.entry("dry_run").or_insert(json!(!self.yes));
@@ -116,7 +129,16 @@ impl ImportServers {
             Some(_) => with_probes(all, without),
             None => Value::Object(all),
         };
-        self.show(&all, output)
+        let shown = self.show(&all, output);
+        // The request that failed is why the other rows have no result.
+        ended.and(shown)
+    }
+
+    /// Sends the rows of one request.
+    async fn send(&self, rows: &[Map<String, Value>], client: &Client) -> Result<Value, CliError> {
+        let query = [("dry_run", (!self.yes).to_string())];
+        let body = json!({ "rows": rows });
+        Ok(client.post_query_slow(&["server-imports"], &query, &body, HeaderMap::new()).await?.body)
     }
 
     /// The rows of a file.
@@ -186,9 +208,10 @@ impl ImportServers {
 
     fn show(&self, all: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         let refused = all["refused"].as_u64().unwrap_or(0);
-        let (silent, failed) = (all["silent"].as_u64().unwrap_or(0), all["failed"].as_u64().unwrap_or(0));
+        let count = |result: &str| all[result].as_u64().unwrap_or(0);
+        let (silent, failed, unknown) = (count(SILENT), count(FAILED), count(UNKNOWN));
         if output.format == Format::Name {
-            let wrong = ["refused", FAILED, SILENT];
+            let wrong = ["refused", FAILED, SILENT, UNKNOWN];
             let rows = all["rows"].as_array().into_iter().flatten();
             let named = rows.filter(|row| !wrong.contains(&row["result"].as_str().unwrap_or_default()));
             output.document(&named.cloned().collect())?;
@@ -197,7 +220,12 @@ impl ImportServers {
         } else {
             let rows: Vec<&Value> = all["rows"].as_array().into_iter().flatten().collect();
             let is_wrong = |row: &&&Value| row["result"] == "refused" || row["result"] == FAILED;
-            let is_shown = |row: &&&Value| !self.yes || row["result"] == SILENT;
+            let is_shown = |row: &&&Value| match row["result"].as_str() {
+                // Their number is a line.
+                Some(UNKNOWN) => false,
+                Some(SILENT) => true,
+                _ => !self.yes,
+            };
             let refused_rows = rows.iter().filter(is_wrong).take(SHOWN);
             let others = rows.iter().filter(|row| !is_wrong(row)).filter(is_shown).take(SHOWN);
             let shown: Vec<Vec<String>> = refused_rows.chain(others).map(|row| cells(row)).collect();
@@ -228,6 +256,12 @@ impl ImportServers {
                     ))?;
                     output.note("nothing was changed; --yes registers them");
                 }
+            }
+            if unknown > 0 {
+                let rows = counted(unknown, "row has", "rows have");
+                output.note(format!(
+                    "{rows} no result, because a request failed; run the import again: a server that is registered is not registered twice"
+                ));
             }
             if silent + failed > 0 {
                 let silent = counted(silent, "address", "addresses");
@@ -280,6 +314,15 @@ fn cells(row: &Value) -> Vec<String> {
         .collect();
     let why = if details.is_empty() { text(row, "/error/message") } else { details.join("; ") };
     vec![text(row, "/row"), text(row, "/serial"), text(row, "/bmc_address"), text(row, "/result"), why]
+}
+
+/// The results of rows without a response.
+fn without_response(rows: &[Map<String, Value>], why: &str) -> Value {
+    let result = |(index, row): (usize, &Map<String, Value>)| {
+        let error = json!({ "error": UNKNOWN, "message": why });
+        json!({ "index": index, "serial": row.get("serial"), "result": UNKNOWN, "error": error })
+    };
+    json!({ UNKNOWN: rows.len(), "rows": rows.iter().enumerate().map(result).collect::<Vec<Value>>() })
 }
 
 /// Adds the results of one request to those of all, with the number and the address of each row.
@@ -421,6 +464,25 @@ mod tests {
         assert_eq!((probed.rows.len(), probed.without.len()), (0, 1));
         let said = String::from_utf8(err).unwrap();
         assert!(said.contains("probing: 0 of 1 (0 %)"), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_with_many_rows_has_the_time_of_a_slow_one() {
+        // The system accepts the connection; nothing responds, on virtual time.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = crate::test_kit::client(&format!("http://{}", silent.local_addr().unwrap())).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("servers.csv");
+        std::fs::write(&file, "serial\nXF-1\n").unwrap();
+        let matches = ImportServers::augment_args(clap::Command::new("import"))
+            .get_matches_from(["import", file.to_str().unwrap()]);
+        let import = ImportServers::from_arg_matches(&matches).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output::new(&mut out, &mut err, Format::Text);
+        let began = tokio::time::Instant::now();
+        let error = import.run(&client, &mut output).await.unwrap_err();
+        assert!(matches!(error, CliError::Unreachable { .. }), "{error}");
+        assert!(began.elapsed() > std::time::Duration::from_secs(100), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -70,4 +70,5 @@ mod whoami;
 
 pub use command::Command;
 pub use filter::label;
+pub use many::each_of;
 pub use runtime::{current_thread, no_runtime};

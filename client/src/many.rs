@@ -156,8 +156,13 @@ pub(super) async fn each(
     each_of(("server", "servers"), serials, output, change).await
 }
 
-/// [`each`] for things that are called `one` and `many`. With a document as output, a refusal is a document too.
-pub(super) async fn each_of(
+/// Carries out a change for each of the things that are called `one` and `many`, one after the other. A refusal is shown, with a document
+/// as output as a document, and the others go on.
+///
+/// # Errors
+///
+/// How many failed, if any did.
+pub async fn each_of(
     (one, many): (&str, &str),
     names: &[String],
     output: &mut Output<'_>,

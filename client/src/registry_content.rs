@@ -9,7 +9,8 @@
 //!
 //! Invariant: what the registry never deletes (an immutable tag, held content) is refused here with its reason, before a request.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Value, json};
 
@@ -17,6 +18,7 @@ use super::connection::Client;
 use super::error::CliError;
 use super::event::is_like;
 use super::exit::Exit;
+use super::many;
 use super::output::{Column, Output, counted, join, plain, text};
 
 /// The tags of one page.
@@ -142,18 +144,46 @@ pub(super) async fn delete(
     }
     // By the arguments, so that the form of the output does not depend on what a glob finds.
     let several = images.len() > 1 || images.iter().any(|image| is_glob(image));
-    if yes {
-        for (deleted, (name, gone)) in found.iter().enumerate() {
-            client.delete_manifest(name, &gone.reference).await.map_err(|why| match several {
-                true => CliError::failed(format!(
-                    "{}: {why}; {deleted} of {} images were deleted before it",
-                    gone.image(name),
-                    found.len()
-                )),
-                false => why,
-            })?;
+    let (found, all) = match (yes, several) {
+        (false, _) => (found, Ok(())),
+        (true, true) => delete_each(found, client, output).await,
+        (true, false) => {
+            for (name, gone) in &found {
+                client.delete_manifest(name, &gone.reference).await?;
+            }
+            (found, Ok(()))
         }
-    }
+    };
+    show_deletion(&found, several, yes, output)?;
+    all
+}
+
+/// Deletes several images. Returns those that were deleted, and whether all were: a refusal is shown, and the others go on.
+async fn delete_each(
+    found: Vec<(String, Gone)>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> (Vec<(String, Gone)>, Result<(), CliError>) {
+    let images: Vec<String> = found.iter().map(|(name, gone)| gone.image(name)).collect();
+    let (left, deleted) = (RefCell::new(VecDeque::from(found)), RefCell::new(Vec::new()));
+    let all = many::each_of(("image", "images"), &images, output, async |_, _| {
+        // One for each name, in their order.
+        let Some((name, gone)) = left.borrow_mut().pop_front() else { return Ok(()) };
+        client.delete_manifest(&name, &gone.reference).await?;
+        deleted.borrow_mut().push((name, gone));
+        Ok(())
+    })
+    .await;
+    (deleted.into_inner(), all)
+}
+
+/// Shows the images that are gone, or would go.
+fn show_deletion(
+    found: &[(String, Gone)],
+    several: bool,
+    yes: bool,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     if output.json {
         let mut documents = found.iter().map(|(name, gone)| gone.document(name, !yes));
         return match documents.next() {
@@ -164,7 +194,7 @@ pub(super) async fn delete(
             }
         };
     }
-    if let (false, [(name, gone)]) = (several, found.as_slice()) {
+    if let (false, [(name, gone)]) = (several, found) {
         gone.show(name, yes, output)?;
     } else {
         let rows: Vec<Vec<String>> = found.iter().map(|(name, gone)| gone.row(name)).collect();

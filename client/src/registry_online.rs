@@ -1,11 +1,14 @@
 //! `shoal registry` as a client of a running controller.
 
+use std::cell::RefCell;
+
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
 use super::connection::Client;
 use super::error::CliError;
 use super::live::{Source, WatchArgs};
+use super::many;
 use super::output::{Output, join, plain, text};
 use super::registry_content;
 
@@ -134,13 +137,26 @@ pub async fn run(request: RegistryRequest, client: &Client, output: &mut Output<
                 .await
         }
         RegistryRequest::CancelUploads(ids) => {
-            for id in &ids {
+            let cancelled = RefCell::new(Vec::new());
+            let cancel = async |id: &str, output: &mut Output<'_>| {
                 client.delete(&["registry", "uploads", id], HeaderMap::new()).await?;
-                if !output.json {
-                    output.line(format!("the upload session {} is cancelled", plain(id)))?;
+                cancelled.borrow_mut().push(id.to_owned());
+                match output.json {
+                    true => Ok(()),
+                    false => output.line(format!("the upload session {} is cancelled", plain(id))),
                 }
+            };
+            let all = match ids.as_slice() {
+                [id] => {
+                    cancel(id, output).await?;
+                    Ok(())
+                }
+                _ => many::each_of(("upload session", "upload sessions"), &ids, output, cancel).await,
+            };
+            if output.json {
+                output.document(&json!({ "cancelled": cancelled.take() }))?;
             }
-            if output.json { output.document(&json!({ "cancelled": ids })) } else { Ok(()) }
+            all
         }
         RegistryRequest::Scrub => {
             let response = client.post_empty(&["registry", "scrub"], &[]).await?.body;

@@ -1,5 +1,7 @@
 //! `shoal session`: the logins of browsers.
 
+use std::cell::Cell;
+
 use clap::{Args, Subcommand};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -8,6 +10,7 @@ use super::connection::Client;
 use super::error::CliError;
 use super::exit::Exit;
 use super::live::{Source, WatchArgs};
+use super::many;
 use super::output::{Output, counted, plain, text};
 
 /// Commands for web sessions.
@@ -60,10 +63,20 @@ pub(super) async fn run(
             show(&ended, output)
         }
         SessionCommand::End(EndSessions { ids, .. }) => {
-            for id in &ids {
-                client.delete(&["sessions", id], HeaderMap::new()).await?;
+            let end = async |id: &str| client.delete(&["sessions", id], HeaderMap::new()).await;
+            if let [id] = ids.as_slice() {
+                end(id).await?;
+                return show(&json!({ "ended": 1 }), output);
             }
-            show(&json!({ "ended": ids.len() }), output)
+            let ended = Cell::new(0);
+            let all = many::each_of(("session", "web sessions"), &ids, output, async |id, _| {
+                end(id).await?;
+                ended.set(ended.get() + 1);
+                Ok(())
+            })
+            .await;
+            show(&json!({ "ended": ended.get() }), output)?;
+            all
         }
     }
 }

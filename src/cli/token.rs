@@ -217,10 +217,10 @@ impl CreateToken {
     }
 }
 
-/// Confirms tokens one after another. The first that cannot be confirmed ends the command.
+/// Confirms tokens one after another. One that cannot be confirmed is shown, and the others go on.
 async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
     let place = Place::open(place).await?;
-    for name in names {
+    let confirm = async |name: &str, output: &mut Output<'_>| {
         let confirmed = match &place {
             Place::Online(client) => {
                 client.post(&["tokens", name, "confirm"], &json!({}), HeaderMap::new()).await?.body
@@ -237,8 +237,12 @@ async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) ->
             true => output.row(&confirmed)?,
             false => output.note(format!("token {name} is confirmed and accepted")),
         }
+        Ok(())
+    };
+    match names {
+        [name] => confirm(name, output).await,
+        _ => client::each_of(("token", "tokens"), names, output, confirm).await,
     }
-    Ok(())
 }
 
 /// The view of a token with its text, as in the response of a controller.

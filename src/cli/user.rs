@@ -232,10 +232,10 @@ async fn remove(name: &str, place: PlaceArgs, output: &mut Output<'_>) -> Result
     Ok(())
 }
 
-/// Confirms users one after another. The first that cannot be confirmed ends the command.
+/// Confirms users one after another. One that cannot be confirmed is shown, and the others go on.
 async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
     let place = Place::open(place).await?;
-    for name in names {
+    let confirm = async |name: &str, output: &mut Output<'_>| {
         let confirmed = match &place {
             Place::Online(client) => {
                 client.post(&["users", name, "confirm"], &json!({}), HeaderMap::new()).await?.body
@@ -252,8 +252,12 @@ async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) ->
             true => output.row(&confirmed)?,
             false => output.note(format!("user {name} is confirmed and can log in")),
         }
+        Ok(())
+    };
+    match names {
+        [name] => confirm(name, output).await,
+        _ => client::each_of(("user", "users"), names, output, confirm).await,
     }
-    Ok(())
 }
 
 async fn list(place: &Place, output: &mut Output<'_>) -> Result<(), CliError> {

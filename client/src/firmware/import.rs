@@ -55,8 +55,18 @@ pub(crate) struct ImportCatalogue {
 struct Row {
     listed: Listed,
     checked: Result<CheckResult, CatalogueProblem>,
-    /// The response of the controller, or the error of its refusal.
-    added: Option<Result<Value, CliError>>,
+    /// The result of its push.
+    pushed: Option<Pushed>,
+}
+
+/// The result of the push of a file.
+enum Pushed {
+    /// The response of the controller.
+    Added(Value),
+    /// The controller refused this file.
+    Refused(String),
+    /// The import ended at this file.
+    Failed(String),
 }
 
 impl ImportCatalogue {
@@ -66,20 +76,36 @@ impl ImportCatalogue {
             input::exists(catalogue)?;
         }
         let mut rows = self.preview()?;
+        let mut ended = Ok(());
         if !self.dry_run {
             for row in &mut rows {
-                if let Ok(ready) = &row.checked {
-                    row.added = Some(refused_only(push(&ready.path, &ready.file, client, output).await)?);
+                let Ok(ready) = &row.checked else { continue };
+                match push(&ready.path, &ready.file, client, output).await {
+                    Ok(added) => row.pushed = Some(Pushed::Added(added)),
+                    // A refusal of one file stays with the file; any other error ends the import.
+                    Err(why @ CliError::Refused { status: 400 | 409, .. }) => {
+                        row.pushed = Some(Pushed::Refused(why.to_string()));
+                    }
+                    Err(error) => {
+                        row.pushed = Some(Pushed::Failed(error.to_string()));
+                        ended = Err(error);
+                        break;
+                    }
                 }
             }
         }
         let digests: Vec<String> = rows.iter().filter_map(Row::digest).collect();
         let failed = rows.iter().filter(|row| row.failed()).count();
         let set = match &self.set {
-            Some(name) if !self.dry_run && failed == 0 => {
-                Some(set_view::create(name, &digests, &self.labels, client).await?)
+            Some(name) if !self.dry_run && failed == 0 && ended.is_ok() => {
+                set_view::create(name, &digests, &self.labels, client).await.map(Some)
             }
-            _ => None,
+            _ => Ok(None),
+        };
+        // The files are shown also when the set was refused.
+        let (set, ended) = match set {
+            Ok(set) => (set, ended),
+            Err(error) => (None, Err(error)),
         };
         let shown = rows.iter().map(Row::json).collect::<Vec<_>>();
         if output.json {
@@ -91,6 +117,7 @@ impl ImportCatalogue {
                 set_view::show(set, output)?;
             }
         }
+        ended?;
         if failed > 0 {
             let no_set = self.set.is_some() && !self.dry_run;
             return Err(CliError::failed(format!(
@@ -130,7 +157,7 @@ impl ImportCatalogue {
             Additions { models: self.for_models.iter().cloned().collect(), component: self.for_component };
         let rows = taken.into_iter().map(|listed| {
             let checked = check(&self.folder, &listed, &additions);
-            Row { listed, checked, added: None }
+            Row { listed, checked, pushed: None }
         });
         Ok(rows.collect())
     }
@@ -146,24 +173,19 @@ impl ImportCatalogue {
     }
 }
 
-/// A refusal of one file stays with the file; any other error ends the import.
-fn refused_only(added: Result<Value, CliError>) -> Result<Result<Value, CliError>, CliError> {
-    match added {
-        Err(CliError::Refused { status: 400 | 409, .. }) | Ok(_) => Ok(added),
-        Err(other) => Err(other),
-    }
-}
-
 impl Row {
     fn digest(&self) -> Option<String> {
-        let added = self.added.as_ref()?.as_ref().ok()?;
-        added["digest"].as_str().map(str::to_owned)
+        match &self.pushed {
+            Some(Pushed::Added(added)) => added["digest"].as_str().map(str::to_owned),
+            _ => None,
+        }
     }
 
     fn state(&self) -> &'static str {
-        match (&self.checked, &self.added) {
-            (_, Some(Ok(_))) => "added",
-            (_, Some(Err(_))) => "refused",
+        match (&self.checked, &self.pushed) {
+            (_, Some(Pushed::Added(_))) => "added",
+            (_, Some(Pushed::Refused(_))) => "refused",
+            (_, Some(Pushed::Failed(_))) => "failed",
             (Ok(_), None) => "ready",
             (Err(CatalogueProblem::Missing), None) => "missing",
             (Err(CatalogueProblem::OtherChecksum | CatalogueProblem::OtherSize { .. }), None) => "mismatch",
@@ -177,8 +199,8 @@ impl Row {
     }
 
     fn note(&self) -> String {
-        match (&self.checked, &self.added) {
-            (_, Some(Err(why))) => why.to_string(),
+        match (&self.checked, &self.pushed) {
+            (_, Some(Pushed::Refused(why) | Pushed::Failed(why))) => why.clone(),
             (Err(why), _) => why.to_string(),
             (Ok(ready), _) if !ready.verified => "the catalogue has no checksum to compare".to_owned(),
             (Ok(_), _) => String::new(),

@@ -22,6 +22,7 @@ mod repeats;
 mod selectors;
 mod servers;
 mod sessions;
+mod several;
 mod shell;
 mod watching;
 mod webhooks;

@@ -135,7 +135,7 @@ fn what_the_registry_keeps_is_not_deleted() {
     assert!(ran.err.contains("refused to delete it: this login may not delete"), "{}", ran.err);
     let ran = refuses.shoal(&["registry", "delete", "os/debian:1*", "--yes"]).ends_with(1);
     assert!(
-        ran.err.contains("os/debian:13: ") && ran.err.contains("0 of 1 images were deleted before it"),
+        ran.err.contains("image os/debian:13: ") && ran.err.contains("1 of 1 images did not succeed"),
         "{}",
         ran.err
     );

@@ -296,6 +296,16 @@ fn show_token(token: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     ])
 }
 
+/// Whether a token is accepted at the time `now`, in a word. One whose end has passed is refused also after it is confirmed.
+fn state(token: &Value, now: Time) -> &'static str {
+    let end = token["expires_at"].as_str().and_then(|end| end.parse::<Time>().ok());
+    match end.is_some_and(|end| end <= now) {
+        true => "expired",
+        false if token["unconfirmed"] == json!(true) => "unconfirmed",
+        false => "on",
+    }
+}
+
 async fn list(place: &Place, output: &mut Output<'_>) -> Result<(), CliError> {
     let page = match place {
         Place::Online(client) => client.get(&["tokens"], &[]).await?.body,
@@ -306,13 +316,14 @@ async fn list(place: &Place, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
         return output.document(&page);
     }
+    let now = now();
     let row = |token: &Value| {
         let part = |pointer: &str| text(token, pointer);
         vec![
             part("/name"),
             part("/role"),
             limits(token),
-            if token["unconfirmed"] == json!(true) { "unconfirmed" } else { "on" }.to_owned(),
+            state(token, now).to_owned(),
             part("/expires_at"),
             part("/last_used_at"),
             part("/created_by"),

@@ -82,3 +82,40 @@ fn offline_commands_need_a_database() {
     assert!(ran.err.contains("no database"), "{}", ran.err);
     assert!(!dir.path().join("data").exists(), "nothing is created");
 }
+
+#[test]
+fn a_token_whose_end_has_passed_is_expired_and_not_on() {
+    let token = |name: &str, expires_at: Value, unconfirmed: bool| {
+        let mut token = json!({ "name": name, "role": "viewer", "unconfirmed": unconfirmed });
+        token["expires_at"] = expires_at;
+        token
+    };
+    let tokens = json!([
+        token("open", Value::Null, false),
+        token("later", json!("2999-01-31T00:00:00.000Z"), false),
+        token("ended", json!("2026-01-31T00:00:00.000Z"), false),
+        token("restored", Value::Null, true),
+        // It is refused also after it is confirmed.
+        token("restored-ended", json!("2026-01-31T00:00:00.000Z"), true),
+    ]);
+    let controller = Controller::start(move |_| (200, json!({ "tokens": tokens, "next": null })));
+    let listed = controller.shoal(&["token", "list"]).ends_with(0).out;
+    let states: Vec<(&str, &str)> = listed
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words[0], words[2])
+        })
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("open", "on"),
+            ("later", "on"),
+            ("ended", "expired"),
+            ("restored", "unconfirmed"),
+            ("restored-ended", "expired"),
+        ]
+    );
+}

@@ -1,6 +1,7 @@
 //! Users and API tokens: who can log in, and what each may do.
 
 use askama::Template;
+use jiff::Timestamp;
 
 use super::form::{Field, FormView};
 use super::frame::Frame;
@@ -38,6 +39,14 @@ fn standing(disabled: bool, unconfirmed: bool) -> Badge {
         (false, false) => (State::Done, "Active"),
     };
     state.badge_saying(word)
+}
+
+/// The state of a token. One whose end has passed is refused also after it is confirmed.
+fn standing_of(token: &Token, now: Timestamp) -> Badge {
+    match token.expires_at.is_some_and(|end| end <= now) {
+        true => State::Cancelled.badge_saying("Expired"),
+        false => standing(false, token.unconfirmed),
+    }
 }
 
 impl TableView {
@@ -80,7 +89,7 @@ impl TableView {
             vec![
                 Cell::text(&token.name),
                 Cell::Two(words::role(&token.role).to_owned(), words::cut(&limits.join(", "))),
-                Cell::State(standing(false, token.unconfirmed)),
+                Cell::State(standing_of(token, now)),
                 Cell::time_or(token.last_used_at.map(|at| When::of(at, now)), "never used"),
                 Cell::time_or(token.expires_at.map(|at| When::of(at, now)), "does not end"),
                 Cell::Acts(acts),

@@ -3,7 +3,7 @@
 use askama::Template;
 use serde_json::json;
 use ui::data::{ErrorDetail, JobPageJson, ServerJson};
-use ui::view::{CallerRole, FormView, ServerForm};
+use ui::view::{CallerRole, FormView, ServerForm, TableView};
 
 use super::{JOB, frame, job, of, server};
 
@@ -62,4 +62,32 @@ pub(crate) fn pages(text: &str, role: CallerRole) -> Vec<(&'static str, String)>
             FormView::delete_server(frame(role), &of(server(text)), &some).render().unwrap(),
         ),
     ]
+}
+
+#[test]
+fn a_token_whose_end_has_passed_is_not_active() {
+    let page = |expires_at: &str, unconfirmed: bool| {
+        let token = json!({
+            "name": "ci", "role": "viewer", "last_used_at": null, "expires_at": expires_at, "unconfirmed": unconfirmed,
+            "created_at": "2026-10-13T00:00:00Z",
+        });
+        let (users, tokens) = (of(json!({ "users": [] })), of(json!({ "tokens": [token] })));
+        TableView::accounts(frame(CallerRole::Admin), &users, &tokens).render().unwrap()
+    };
+    for (expires_at, unconfirmed, word) in [
+        ("2026-10-14T00:00:00Z", false, "Expired"),
+        // A confirmation does not move its end.
+        ("2026-10-14T00:00:00Z", true, "Expired"),
+        ("2999-01-01T00:00:00Z", false, "Active"),
+        ("2999-01-01T00:00:00Z", true, "Not confirmed"),
+    ] {
+        let page = page(expires_at, unconfirmed);
+        for badge in ["Active", "Expired", "Not confirmed"] {
+            assert_eq!(
+                page.contains(&format!("</svg>{badge}</span>")),
+                badge == word,
+                "{expires_at} {badge}"
+            );
+        }
+    }
 }

@@ -12,7 +12,10 @@ use super::error::CliError;
 use super::ids;
 use super::input;
 use super::live::{Source, WatchArgs};
-use super::output::{Output, counted, text};
+use super::output::{Format, Output, counted, text};
+
+/// The most dead letters that the controller lists.
+const MOST_LETTERS: usize = 1000;
 
 /// Commands for webhooks.
 #[derive(Debug, Subcommand)]
@@ -207,19 +210,37 @@ async fn test(webhook: &str, client: &Client, output: &mut Output<'_>) -> Result
     }
 }
 
+/// Shows the dead letters, the oldest first, and how many are left out.
 async fn dead_letters(webhook: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-    let response =
-        client.get(&["webhooks", webhook, "dead-letters"], &[("limit", "1000".to_owned())]).await?.body;
-    if output.json {
-        return output.document(&response);
-    }
-    let row = |dead: &Value| {
-        ["/seq", "/type", "/job_id", "/attempts", "/given_up_at", "/error"]
-            .map(|field| text(dead, field))
-            .to_vec()
+    let limit = [("limit", MOST_LETTERS.to_string())];
+    let mut response = client.get(&["webhooks", webhook, "dead-letters"], &limit).await?.body;
+    let listed = list_of(&response, "dead_letters").len();
+    // The list has no second page; the webhook has their number.
+    let left_out = match listed < MOST_LETTERS {
+        true => 0,
+        false => {
+            let hook = client.get(&["webhooks", webhook], &[]).await?.body;
+            hook["dead_letters"].as_u64().unwrap_or(0).saturating_sub(listed as u64)
+        }
     };
-    let rows: Vec<Vec<String>> = list_of(&response, "dead_letters").iter().map(row).collect();
-    output.table(&["EVENT", "TYPE", "JOB", "ATTEMPTS", "GIVEN UP", "ERROR"], &rows)
+    response["left_out"] = json!(left_out);
+    if output.json {
+        output.list_document(&response, "dead_letters")?;
+    } else {
+        let row = |dead: &Value| {
+            ["/seq", "/type", "/job_id", "/attempts", "/given_up_at", "/error"]
+                .map(|field| text(dead, field))
+                .to_vec()
+        };
+        let rows: Vec<Vec<String>> = list_of(&response, "dead_letters").iter().map(row).collect();
+        output.table(&["EVENT", "TYPE", "JOB", "ATTEMPTS", "GIVEN UP", "ERROR"], &rows)?;
+    }
+    // A document has the number; its names do not show that there are more.
+    if left_out > 0 && (!output.json || output.format == Format::Name) {
+        let letters = counted(left_out, "newer dead letter is", "newer dead letters are");
+        output.note(format!("{letters} not shown; `shoal webhook redeliver {webhook}` sends all again"));
+    }
+    Ok(())
 }
 
 fn show(hook: &Value, output: &mut Output<'_>) -> Result<(), CliError> {

@@ -74,6 +74,33 @@ fn retry_streams_and_dead_letters_are_tables() {
 }
 
 #[test]
+fn dead_letters_beyond_the_most_that_are_listed_are_counted() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/webhooks/W-1" => {
+            let mut hook = hook();
+            hook["dead_letters"] = json!(1234);
+            (200, hook)
+        }
+        path => {
+            let most = if path.contains("W-1") { 1000 } else { 999 };
+            let letters: Vec<Value> =
+                (0..most).map(|seq| json!({ "seq": seq, "type": "run.held" })).collect();
+            (200, json!({ "dead_letters": letters, "next": null }))
+        }
+    });
+    let ran = controller.shoal(&["webhook", "dead-letters", "W-1"]).ends_with(0);
+    assert_eq!(ran.out.lines().count(), 1001);
+    assert!(ran.err.contains("234 newer dead letters are not shown"), "{}", ran.err);
+    let ran = controller.shoal(&["webhook", "dead-letters", "W-1", "--json"]).ends_with(0);
+    assert_eq!(ran.json()["left_out"], 234);
+    let ran = controller.shoal(&["webhook", "dead-letters", "W-1", "-o", "name"]).ends_with(0);
+    assert_eq!(ran.out.lines().count(), 1000);
+    assert!(ran.err.contains("234 newer"), "{}", ran.err);
+    let ran = controller.shoal(&["webhook", "dead-letters", "W-2", "--json"]).ends_with(0);
+    assert_eq!((&ran.json()["left_out"], ran.err.as_str()), (&json!(0), ""));
+}
+
+#[test]
 fn a_webhook_is_disabled_enabled_and_removed() {
     let controller =
         Controller::start(

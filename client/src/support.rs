@@ -15,6 +15,8 @@ use super::output::{Output, text};
 
 /// The folder in the archive.
 const FOLDER: &str = "shoal-support";
+/// The file that names those whose beginning is missing, for the reader of the archive.
+const CUT: &str = "cut.txt";
 /// The maximum of files that a controller may send.
 const MAX_FILES: usize = 64;
 
@@ -36,9 +38,14 @@ pub(super) async fn run(
     let made_at = text(&bundle, "/made_at");
     let digits: String = made_at.chars().filter(char::is_ascii_digit).take(14).collect();
     let path = arguments.output.unwrap_or_else(|| PathBuf::from(format!("shoal-support-{digits}.tar.gz")));
-    let files = named(&bundle)?;
+    let mut files = named(&bundle)?;
+    let cut = cut(&bundle);
+    files.extend(cut.as_deref().map(|text| (CUT, text)));
     write(&path, &files, made_at.parse().map_or(0, seconds))
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", path.display())))?;
+    if let Some(cut) = &cut {
+        output.note(cut.trim_end());
+    }
     if output.json {
         let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
         return output.document(&json!({ "file": path.display().to_string(), "files": names }));
@@ -68,6 +75,15 @@ fn named(bundle: &Value) -> Result<Vec<(&str, &str)>, CliError> {
                 .to_owned(),
         )),
     }
+}
+
+/// The text that names the files whose beginning the controller left out; `None` if all are whole.
+fn cut(bundle: &Value) -> Option<String> {
+    let files = bundle["files"].as_array().into_iter().flatten();
+    let names: Vec<String> =
+        files.filter(|file| file["cut"] == true).map(|file| text(file, "/name")).collect();
+    let names = (!names.is_empty()).then(|| names.join(", "))?;
+    Some(format!("the beginning of these files is missing, because they were too long: {names}\n"))
 }
 
 /// Writes the archive, readable by this user only.

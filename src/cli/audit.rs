@@ -166,6 +166,9 @@ impl ListAudit {
             Column::new("RESULT", 5),
         ];
         output.columns(&COLUMNS, &rows)?;
+        if cursor.is_some() {
+            output.note("there are more entries; give a larger --limit");
+        }
         output.note(format!("head {head}: keep it elsewhere for shoal audit verify --head"));
         Ok(())
     }

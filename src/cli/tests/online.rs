@@ -379,3 +379,33 @@ fn a_manifest_that_does_not_exist_has_no_preview_of_its_deletion() {
     let ran = controller.shoal(&["registry", "delete", &image]).ends_with(0);
     assert!(ran.out.contains("would delete the manifest"), "{}", ran.out);
 }
+
+#[test]
+fn a_list_of_the_audit_log_that_goes_on_says_so() {
+    let entry = json!({ "seq": 5, "action": "job.cancel", "actor": "ann", "actor_kind": "user", "count": 1 });
+    let controller = Controller::start(move |seen| {
+        let next =
+            if seen.uri.query().unwrap_or_default().contains("actor") { Value::Null } else { json!("4") };
+        (200, json!({ "entries": [entry], "head": "5:aa", "next": next }))
+    });
+    let ran = controller.shoal(&["audit", "list", "--limit", "1"]).ends_with(0);
+    assert!(ran.err.contains("there are more entries; give a larger --limit"), "{}", ran.err);
+    let ran = controller.shoal(&["audit", "list", "--limit", "1", "--actor", "ann"]).ends_with(0);
+    assert!(!ran.err.contains("there are more"), "{}", ran.err);
+}
+
+#[test]
+fn a_support_bundle_names_the_files_whose_beginning_is_missing() {
+    let controller = Controller::start(|_| {
+        let file = |name: &str, cut: bool| json!({ "name": name, "text": "x\n", "cut": cut });
+        (
+            200,
+            json!({ "made_at": "2026-01-02T10:00:00.000Z", "files": [file("a.json", false), file("b.jsonl", true)] }),
+        )
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bundle.tar.gz");
+    let ran = controller.shoal(&["support-bundle", "-o", path.to_str().unwrap(), "--json"]).ends_with(0);
+    assert_eq!(ran.json()["files"], json!(["a.json", "b.jsonl", "cut.txt"]));
+    assert!(ran.err.contains("too long") && ran.err.contains("b.jsonl"), "{}", ran.err);
+}

@@ -227,7 +227,7 @@ fn report(error: &CliError, output: &mut Output<'_>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if output.json {
-        output.note(error.json().to_string());
+        output.error(&error.json());
     } else {
         output.note(format!("shoal: {error}"));
         if let Some(hint) = error.hint() {

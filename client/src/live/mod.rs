@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   show ──> record of tables and lines ──> terminal: drawn over the last one       every 5 s again, for the ages
-//!    ^                                 └──> pipe: the new and changed rows are appended
+//!    ^                                 └──> pipe: the new and changed rows are appended, messages to standard error
 //!    └── an event of the controller, or a pause where there are no events
 //! ```
 //!
@@ -158,6 +158,7 @@ impl Appended {
         for row in new {
             match row {
                 RecordedRow::Document(document) => output.row(document)?,
+                RecordedRow::Note(note) => output.note(note),
                 RecordedRow::Cells(cells) => {
                     let filled = cells.iter().zip(&self.widths).map(|(cell, room)| {
                         let cell = shown(cell, times);

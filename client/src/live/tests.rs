@@ -82,3 +82,36 @@ fn documents_are_appended_one_row_each() {
     assert_eq!(rows[2], json!({"job_id": "b", "status": "failed"}));
     assert_eq!(appended(&[("queued", "queued"), ("queued", "failed")], Format::Name), "a\nb\nb\n");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_followed_says_too_what_it_leaves_out() {
+    let (events, changes) = changes();
+    events.send("data: {}\n\n").unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut output = Output::new(&mut out, &mut err, Format::Text);
+    let mut reads = 0;
+    let show = async |output: &mut Output<'_>| {
+        reads += 1;
+        output.line("a row")?;
+        output.note("there are more rows");
+        if reads == 2 { Err(CliError::failed("the end")) } else { Ok(()) }
+    };
+    follow(changes, &mut output, show).await.unwrap_err();
+    assert_eq!(String::from_utf8(out).unwrap(), "a row\n");
+    assert_eq!(String::from_utf8(err).unwrap(), "there are more rows\n");
+    drop(events);
+}
+
+#[test]
+fn a_note_is_drawn_where_it_stands() {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut output = Output::new(&mut out, &mut err, Format::Text);
+    output.record = Some(Vec::new());
+    output.line("a row").unwrap();
+    output.note("there are more rows");
+    let record = output.record.take().unwrap();
+    assert_eq!(drawn(&record, &output).unwrap(), ["a row", "there are more rows"]);
+    // Each line of a drawing is one of the terminal.
+    output.screen.width = Some(10);
+    assert_eq!(drawn(&record, &output).unwrap(), ["a row", "there are", "more rows"]);
+}

@@ -32,6 +32,7 @@ pub(crate) use paint::{bold, faint, state};
 pub(crate) use piece::{Piece, RecordedRow};
 pub(crate) use plain::{Cut, shorten, width, wrap};
 pub use plain::{counted, items, join, labels, plain, text};
+use plain::{escaped, plain_lines};
 pub use screen::Screen;
 pub use table::Column;
 
@@ -99,7 +100,7 @@ impl Output<'_> {
             return Ok(());
         }
         match self.format {
-            Format::Yaml => self.line(format::yaml(value)),
+            Format::Yaml => self.line(escaped(&format::yaml(value))),
             Format::Name => {
                 format::names(value).iter().try_for_each(|name| self.line(name))?;
                 // Names alone do not show that the list goes on. The cursor of a list is a text.
@@ -108,7 +109,7 @@ impl Output<'_> {
                 }
                 Ok(())
             }
-            _ => self.line(format!("{value:#}")),
+            _ => self.line(escaped(&format!("{value:#}"))),
         }
     }
 
@@ -129,15 +130,25 @@ impl Output<'_> {
     /// When the output cannot be written.
     pub fn row(&mut self, value: &Value) -> Result<(), CliError> {
         match self.format {
-            Format::Yaml => self.line(format!("---\n{}", format::yaml(value))),
+            Format::Yaml => self.line(escaped(&format!("---\n{}", format::yaml(value)))),
             Format::Name => self.document(value),
-            _ => self.line(value.to_string()),
+            _ => self.line(escaped(&value.to_string())),
         }
     }
 
-    /// Writes a message that is not data to standard error. A closed standard error is no failure of the command.
+    /// Writes a message that is not data to standard error, without control characters: it may hold the text of a controller. A closed
+    /// standard error is no failure of the command.
     pub fn note(&mut self, text: impl AsRef<str>) {
-        let _ = writeln!(self.err, "{}", text.as_ref());
+        let text = plain_lines(text.as_ref());
+        match &mut self.record {
+            Some(record) => record.push(Piece::Note(text)),
+            None => drop(writeln!(self.err, "{text}")),
+        }
+    }
+
+    /// Writes an error as a message in JSON.
+    pub fn error(&mut self, error: &Value) {
+        self.note(escaped(&error.to_string()));
     }
 
     /// Writes a table whose first columns are the most important ones.
@@ -204,7 +215,18 @@ impl Output<'_> {
                 self.fields(&fields)
             }
             Piece::Document(document) => self.document(document),
+            Piece::Note(note) => self.message(note),
         }
+    }
+
+    /// Writes a message where it stands in a drawing, on as many lines as it needs there.
+    fn message(&mut self, text: &str) -> Result<(), CliError> {
+        let Some(room) = self.screen.width else { return self.line(text) };
+        for line in text.lines().flat_map(|line| wrap(line, room)) {
+            let line = shorten(&line, room, Cut::End, self.screen.ellipsis);
+            self.line(line)?;
+        }
+        Ok(())
     }
 
     /// An id as a table shows it: whole with `-o wide`, otherwise its short form if there is one.

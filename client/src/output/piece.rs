@@ -21,6 +21,8 @@ pub(crate) enum Piece {
     Fields(Vec<(String, String)>),
     /// A document.
     Document(Value),
+    /// A message that is not data.
+    Note(String),
 }
 
 /// A column with a head of its own.
@@ -58,6 +60,7 @@ impl Piece {
                 Some(rows) => rows.iter().cloned().map(RecordedRow::Document).collect(),
                 None => vec![RecordedRow::Document(document.clone())],
             },
+            Self::Note(note) => vec![RecordedRow::Note(note.clone())],
             Self::Line(line) => vec![RecordedRow::Cells(vec![line.clone()])],
             Self::Fields(fields) => fields
                 .iter()
@@ -75,4 +78,6 @@ pub(crate) enum RecordedRow {
     Cells(Vec<String>),
     /// A row of a document.
     Document(Value),
+    /// A message that is not data.
+    Note(String),
 }

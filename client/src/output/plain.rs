@@ -8,6 +8,25 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|character| if unsafe_to_print(character) { '\u{fffd}' } else { character }).collect()
 }
 
+/// Replaces control characters of a text of several lines but for the ends of the lines.
+pub(super) fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// A document of JSON, or of YAML with the quotes and escapes of JSON, without characters that a terminal obeys: each is its escape, so
+/// that a reader finds the same document. What follows the text of a document is the end of a line only.
+pub(super) fn escaped(document: &str) -> String {
+    let mut text = String::with_capacity(document.len());
+    for character in document.chars() {
+        match unsafe_to_print(character) && character != '\n' {
+            // All of them are in the first plane.
+            true => text.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => text.push(character),
+        }
+    }
+    text
+}
+
 /// Control characters and characters that change the text direction.
 fn unsafe_to_print(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -164,6 +183,21 @@ mod tests {
     fn a_wide_character_counts_as_two_columns() {
         assert_eq!(width("東京"), 4);
         assert_eq!(shorten("東京都", 4, Cut::End, "…"), "東…");
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_an_escape_in_a_document_and_replaced_in_text() {
+        let hostile = "a\u{1b}[2J\u{7f}\u{9b}m\u{202e}\u{2066}b";
+        let document = serde_json::json!({ hostile: [hostile, "line\nfeed"] });
+        for text in [document.to_string(), format!("{document:#}")] {
+            let text = escaped(&text);
+            assert!(
+                !text.chars().any(|character| unsafe_to_print(character) && character != '\n'),
+                "{text:?}"
+            );
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), document);
+        }
+        assert_eq!(plain_lines("a\u{1b}[2J\n  b\r\n"), "a\u{fffd}[2J\n  b\u{fffd}\n");
     }
 
     #[test]

@@ -395,6 +395,36 @@ fn a_list_of_the_audit_log_that_goes_on_says_so() {
 }
 
 #[test]
+fn no_control_character_of_a_response_reaches_the_terminal() {
+    // ESC, DEL, CSI as one character of C1, and a change of the text direction.
+    const HOSTILE: &str = "a\u{1b}[2J\u{7f}\u{9b}2J\u{202e}b";
+    let bare = |ran: &super::Ran| {
+        for text in [&ran.out, &ran.err] {
+            let hostile = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
+            assert!(!text.contains(hostile), "{text:?}");
+        }
+    };
+    let controller =
+        Controller::start(|_| (500, json!({ "error": HOSTILE, "message": HOSTILE, HOSTILE: 1 })));
+    for command in [&["job", "list"][..], &["job", "list", "--json"], &["session", "end", "A", "B"]] {
+        bare(&controller.shoal(command).ends_with(1));
+    }
+    let controller = Controller::start(|_| {
+        (
+            200,
+            json!({ "name": HOSTILE, "login": HOSTILE, "role": "admin", "labels": { HOSTILE: HOSTILE }, "registry": [HOSTILE] }),
+        )
+    });
+    for format in ["text", "json", "yaml", "name"] {
+        let ran = controller.shoal(&["whoami", "-o", format]).ends_with(0);
+        bare(&ran);
+        if format == "json" {
+            assert_eq!(ran.json()["login"], HOSTILE, "the document is the same");
+        }
+    }
+}
+
+#[test]
 fn a_support_bundle_names_the_files_whose_beginning_is_missing() {
     let controller = Controller::start(|_| {
         let file = |name: &str, cut: bool| json!({ "name": name, "text": "x\n", "cut": cut });

@@ -479,3 +479,74 @@ async fn measure_an_import_of_two_thousand_servers() {
     }
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verb_for_many_jobs_is_refused_when_as_many_other_jobs_are_selected() {
+    let scene = Scene::start(["SWP-1", "SWP-2"].map(silent).to_vec()).await;
+    let send = async |verb: &str, query: &str, body: Value| {
+        scene.admin.post(&format!("/api/v1/job-selections/{verb}{query}"), &body).await
+    };
+    let seen = async |verb: &str, filter: &str| {
+        let preview = send(verb, "?dry_run=true", json!({ "filter": filter })).await.expect(200);
+        assert_eq!(preview["count"], 1, "{preview}");
+        preview["selection"].clone()
+    };
+    let open = "serial:SWP-* -condition:ended";
+    let first = scene.admin.create_job("SWP-1").await;
+    scene.admin.awaits_report(&first).await;
+    let cancel = seen("cancel", open).await;
+    send("cancel", "", json!({ "filter": open, "expected": 1, "selection": cancel })).await.expect(202);
+    scene.complete_skipping(&first).await;
+    let retry = seen("retry", "serial:SWP-1").await;
+
+    // Another job in place of each: the numbers are those of the previews.
+    let second = scene.admin.create_job("SWP-2").await;
+    scene.admin.awaits_report(&second).await;
+    let refused = send("cancel", "", json!({ "filter": open, "expected": 1, "selection": cancel })).await;
+    let refused = refused.refused(412, "precondition_failed");
+    assert!(refused["message"].as_str().unwrap().contains("not those of the preview"), "{refused}");
+    assert_eq!(scene.admin.job(&second).await["outcome"], Value::Null, "nothing was done");
+    let third = scene.admin.create_job("SWP-1").await;
+    scene.admin.awaits_report(&third).await;
+    scene.admin.post(&format!("/api/v1/jobs/{third}/cancel"), &json!({})).await.expect(202);
+    scene.complete_skipping(&third).await;
+    let of_the_first = json!({ "filter": "serial:SWP-1", "expected": 1, "selection": retry });
+    send("retry", "", of_the_first).await.refused(412, "precondition_failed");
+    let now = seen("retry", "serial:SWP-1").await;
+    assert_ne!(now, retry);
+    send("retry", "", json!({ "filter": "serial:SWP-1", "expected": 1, "selection": now })).await.expect(202);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_a_batch_is_refused_when_as_many_other_jobs_have_failed() {
+    let serials = ["BSW-1", "BSW-2"];
+    let scene = Scene::start(serials.map(silent).to_vec()).await;
+    let body = json!({ "recipe": recipe(), "rows": rows(&serials) });
+    let batch = scene.admin.post("/api/v1/batches", &body).await.expect(202);
+    let ids = jobs(&batch);
+    let place = format!("/api/v1/batches/{}", batch["batch_id"].as_str().unwrap());
+    let retry = async |body: &Value| scene.admin.post(&format!("{place}/retry"), body).await;
+    report(&scene.admin, "BSW-1", &ids[0], &failed()).await;
+    scene.complete_skipping(&ids[0]).await;
+    let seen = scene.admin.get(&place).await.expect(200);
+    assert!(seen["selection"].is_string(), "{seen}");
+    assert_eq!(seen["causes"][0]["selection"], seen["selection"], "there is one cause: {seen}");
+    let of_batch = json!({ "expected": 1, "selection": seen["selection"] });
+    let of_cause = json!({ "cause": seen["causes"][0]["cause"], "selection": seen["selection"] });
+
+    let repeated = jobs(&retry(&of_batch).await.expect(202)).remove(0);
+    report(&scene.admin, "BSW-1", &repeated, &success()).await;
+    scene.complete_skipping(&repeated).await;
+    report(&scene.admin, "BSW-2", &ids[1], &failed()).await;
+    scene.complete_skipping(&ids[1]).await;
+    for body in [&of_batch, &of_cause] {
+        let refused = retry(body).await.refused(412, "precondition_failed");
+        assert!(refused["message"].as_str().unwrap().contains("not those that were seen"), "{refused}");
+    }
+    let seen = scene.admin.get(&place).await.expect(200);
+    assert_eq!(seen["retriable"], 1, "{seen}");
+    let retried = retry(&json!({ "expected": 1, "selection": seen["selection"] })).await.expect(202);
+    assert_eq!(retried["rows"][0]["server_serial"], "BSW-2");
+    scene.end().await;
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kit::{healthy, recipe, silent};
-use crate::ui::{Browser, PASSWORD, scene};
+use crate::ui::{Browser, PASSWORD, Page, scene};
 use crate::ui_changes::{fields, post};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,15 +33,24 @@ async fn a_form_that_was_sent_before_makes_another_job_under_a_new_key() {
 
     let place = "/ui/batches/new";
     let form = olga.get(place).await;
-    let of = |serials: &'static str, number: &'static str| {
-        [("serials", serials), ("recipe", recipe.as_str()), ("do", "yes"), ("expected", number)]
+    let of = |page: &Page, serials: &'static str| {
+        fields(page, &["csrf", "key"], &[("serials", serials), ("recipe", recipe.as_str())])
     };
-    let made = post(&olga, place, &fields(&form, &["csrf", "key"], &of("AGN-1", "1"))).await;
-    let first = made.leads_to().split(['/', '?']).nth(3).unwrap().to_owned();
-    let again = post(&olga, place, &fields(&form, &["csrf", "key"], &of("AGN-1 AGN-2", "2"))).await;
+    let seen = async |serials: &'static str| {
+        let mut sent = of(&form, serials);
+        sent.push(("do", "preview".to_owned()));
+        post(&olga, place, &sent).await.hidden("selection")
+    };
+    let create = async |page: &Page, serials: &'static str, selection: &str| {
+        let mut sent = of(page, serials);
+        sent.extend([("do", "yes".to_owned()), ("selection", selection.to_owned())]);
+        post(&olga, place, &sent).await
+    };
+    let (one, both) = (seen("AGN-1").await, seen("AGN-1 AGN-2").await);
+    let first = create(&form, "AGN-1", &one).await.leads_to().split(['/', '?']).nth(3).unwrap().to_owned();
+    let again = create(&form, "AGN-1 AGN-2", &both).await;
     assert!(again.status == 400 && again.html.contains(&format!("made the batch {first}")), "{}", again.html);
-    let sent = fields(&again, &["csrf", "key"], &of("AGN-1 AGN-2", "2"));
-    assert!(!post(&olga, place, &sent).await.leads_to().contains(&first));
+    assert!(!create(&again, "AGN-1 AGN-2", &both).await.leads_to().contains(&first));
     scene.end().await;
 }
 
@@ -85,12 +94,17 @@ async fn a_form_of_an_earlier_login_is_shown_again_with_what_was_entered() {
     let mut entered: Value = recipe();
     entered["environment"] = json!({ "NOTE": "typed for an hour" });
     let entered = entered.to_string();
+    let valid = recipe().to_string();
+    let servers = [("serials", "PRF-1"), ("recipe", valid.as_str()), ("do", "preview")];
+    let form = olga.get("/ui/batches/new").await;
+    let preview = post(&olga, "/ui/batches/new", &fields(&form, &["csrf", "key"], &servers)).await;
+    let selection = preview.hidden("selection");
     for (place, others) in [
         ("/ui/jobs/new", vec![("server", "PRF-1"), ("recipe", &entered), ("do", "create")]),
         ("/ui/jobs/new", vec![("server", "PRF-1"), ("recipe", &entered), ("do", "preview")]),
         (
             "/ui/batches/new",
-            vec![("serials", "PRF-1"), ("recipe", &entered), ("do", "yes"), ("expected", "1")],
+            vec![("serials", "PRF-1"), ("recipe", &entered), ("do", "yes"), ("selection", &selection)],
         ),
     ] {
         let form = former.get(place).await;
@@ -224,12 +238,7 @@ async fn a_repair_changes_the_recipe_that_was_entered_and_previews_it() {
             assert!(refused.html.contains(part), "{place}: {part}: {}", refused.html);
         }
         let repair = refused.hidden("repair").replace("&#34;", "\"");
-        let mut sent = vec![
-            (server, "RPR-1"),
-            ("recipe", typed.as_str()),
-            ("repair", repair.as_str()),
-            ("expected", "1"),
-        ];
+        let mut sent = vec![(server, "RPR-1"), ("recipe", typed.as_str()), ("repair", repair.as_str())];
         sent.push(("do", if server == "serials" { "yes" } else { "create" }));
         let repaired = post(&olga, place, &fields(&refused, &["csrf", "key"], &sent)).await;
         assert_eq!(repaired.status, 200, "{}", repaired.html);

@@ -119,7 +119,7 @@ async fn all_jobs_of_a_filter_are_cancelled_and_retried_with_the_number_that_was
     let second = scene.admin.create_job("ALL-2").await;
     scene.admin.awaits_report(&second).await;
 
-    let sent = fields(&preview, &["csrf", "q", "expected"], &[("reason", "a test")]);
+    let sent = fields(&preview, &["csrf", "q", "expected", "selection"], &[("reason", "a test")]);
     let refused = post(&olga, place, &sent).await;
     assert_eq!(refused.status, 412, "the number has changed");
     assert!(
@@ -129,16 +129,24 @@ async fn all_jobs_of_a_filter_are_cancelled_and_retried_with_the_number_that_was
     );
     assert!(scene.admin.job(&first).await["outcome"].is_null());
 
-    let sent = fields(&refused, &["csrf", "q", "expected"], &[("reason", "a test")]);
+    let sent = fields(&refused, &["csrf", "q", "expected", "selection"], &[("reason", "a test")]);
     let done = post(&olga, place, &sent).await;
     assert_eq!(done.leads_to(), "/ui/jobs?q=serial%3AALL-*&done=cancelled-all");
     for job in [&first, &second] {
         assert_eq!(scene.complete_skipping(job).await["outcome"], "cancelled");
     }
     let preview = olga.get("/ui/jobs/selection/retry?q=serial%3AALL-*").await;
-    let sent = fields(&preview, &["csrf", "q", "expected", "key"], &[("canary", "1"), ("stop_after", "x")]);
+    let sent = fields(
+        &preview,
+        &["csrf", "q", "expected", "selection", "key"],
+        &[("canary", "1"), ("stop_after", "x")],
+    );
     assert_eq!(post(&olga, "/ui/jobs/selection/retry", &sent).await.status, 400, "a limit is a number");
-    let sent = fields(&preview, &["csrf", "q", "expected", "key"], &[("canary", "1"), ("stop_after", "1")]);
+    let sent = fields(
+        &preview,
+        &["csrf", "q", "expected", "selection", "key"],
+        &[("canary", "1"), ("stop_after", "1")],
+    );
     let batch = post(&olga, "/ui/jobs/selection/retry", &sent).await;
     let place = batch.leads_to().to_owned();
     assert!(place.starts_with("/ui/batches/") && place.ends_with("?done=batch-retry"), "{place}");
@@ -178,10 +186,10 @@ async fn held_jobs_are_resumed_from_the_overview_with_the_number_that_was_seen()
     assert!(preview.html.contains("Resume 1 job?") && preview.html.contains("HELD-1"), "{}", preview.html);
     hold(&jobs[1]).await;
     let target = "/ui/jobs/selection/resume";
-    let sent = fields(&preview, &["csrf", "q", "expected"], &[("reason", "the switch works")]);
+    let sent = fields(&preview, &["csrf", "q", "selection"], &[("reason", "the switch works")]);
     let refused = post(&olga, target, &sent).await;
     assert_eq!((refused.status, refused.html.contains("Resume 2 jobs?")), (412, true), "{}", refused.html);
-    let sent = fields(&refused, &["csrf", "q", "expected"], &[("reason", "the switch works")]);
+    let sent = fields(&refused, &["csrf", "q", "selection"], &[("reason", "the switch works")]);
     let done = post(&olga, target, &sent).await;
     assert!(done.leads_to().ends_with("&done=resumed-all"), "{}", done.leads_to());
     for job in &jobs {
@@ -216,7 +224,7 @@ async fn a_batch_is_made_from_a_filter_explains_its_failures_and_is_retried() {
         "a preview writes nothing"
     );
     let mut sent = fields(&preview, &["csrf", "key"], &entered);
-    sent.extend([("do", "yes".to_owned()), ("expected", "3".to_owned())]);
+    sent.push(("do", "yes".to_owned()));
     let refused = post(&olga, "/ui/batches/new", &sent).await;
     assert_eq!(
         (refused.status, refused.html.contains("selects 2 servers now")),
@@ -224,9 +232,7 @@ async fn a_batch_is_made_from_a_filter_explains_its_failures_and_is_retried() {
         "{}",
         refused.html
     );
-    if let Some(expected) = sent.iter_mut().find(|(name, _)| *name == "expected") {
-        expected.1 = preview.hidden("expected");
-    }
+    sent.push(("selection", preview.hidden("selection")));
     let made = post(&olga, "/ui/batches/new", &sent).await.leads_to().to_owned();
     assert_eq!(post(&olga, "/ui/batches/new", &sent).await.leads_to(), made, "under its key it is made once");
     let place = made.split('?').next().unwrap().to_owned();
@@ -250,13 +256,19 @@ async fn a_batch_is_made_from_a_filter_explains_its_failures_and_is_retried() {
     let question = olga.get(&retry).await;
     assert!(question.html.contains("Retry 1 failed job"), "{}", question.html);
     // The number is that of the question: with another one nothing is done, and the question is asked again.
-    let other = fields(&question, &["csrf", "key", "cause"], &[("canary", "1"), ("expected", "2")]);
+    let hidden = ["csrf", "key", "cause", "selection"];
+    let other = fields(&question, &hidden, &[("canary", "1"), ("expected", "2")]);
     let refused = post(&olga, &retry, &other).await;
     assert!(refused.status == 412 && refused.html.contains("Retry 1 failed job"), "{}", refused.html);
     let cause = page.html.split("/retry?cause=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     let of_cause = olga.get(&format!("{retry}?cause={cause}")).await;
     assert_eq!((of_cause.hidden("cause").as_str(), of_cause.hidden("expected").as_str()), (cause, "1"));
-    let sent = fields(&question, &["csrf", "key", "cause", "expected"], &[("canary", "1")]);
+    assert_eq!(of_cause.hidden("selection"), question.hidden("selection"), "there is one cause");
+    let others = [("canary", "1"), ("selection", "0123456789abcdef")];
+    let other = fields(&question, &["csrf", "key", "cause", "expected"], &others);
+    assert_eq!(post(&olga, &retry, &other).await.status, 412, "as many other jobs");
+    let hidden = ["csrf", "key", "cause", "expected", "selection"];
+    let sent = fields(&question, &hidden, &[("canary", "1")]);
     let new = post(&olga, &retry, &sent).await.leads_to().to_owned();
     assert_eq!(post(&olga, &retry, &sent).await.leads_to(), new, "a retry is made once");
     assert!(olga.get(&new).await.html.contains("repeats failures of"));
@@ -609,15 +621,84 @@ async fn the_last_diagnostics_are_shown_and_many_bmcs_are_looked_at() {
 
     let place = "/ui/servers/selection/probe";
     let question = olga.get(&format!("{place}?q=serial%3ADIA-*")).await;
-    let sent = fields(&question, &["csrf", "q", "expected"], &[]);
+    let sent = fields(&question, &["csrf", "q", "selection"], &[]);
     let page = post(&olga, place, &sent).await;
     assert!(page.status == 200 && page.html.contains("2 of 2 BMCs responded"), "{}", page.html);
     let mut other = sent.clone();
-    other[2].1 = "3".to_owned();
+    other[2].1 = String::new();
     assert_eq!(post(&olga, place, &other).await.status, 412);
     let ben = Browser::log_in(&scene, "ben", PASSWORD).await;
     let mut sent = sent;
     sent[0].1 = ben.get("/ui/account").await.hidden("csrf");
     assert_eq!(post(&ben, place, &sent).await.status, 403, "a viewer probes nothing");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmation_is_for_what_was_shown_and_not_for_as_many_others() {
+    let scene = scene(["CNF-1", "CNF-2"].map(silent).to_vec()).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let north = async |serial: &str, site: Value| {
+        let labels = json!({ "labels": { "site": site } });
+        scene.admin.patch(&format!("/api/v1/servers/{serial}"), &labels).await.expect(200);
+    };
+    north("CNF-1", json!("north")).await;
+
+    // Servers: a new batch and a probe, each previewed with the first server in the north and sent with the second one there.
+    let recipe = recipe().to_string();
+    let entered = [("q", "site=north"), ("recipe", recipe.as_str())];
+    let form = olga.get("/ui/batches/new").await;
+    let mut sent = fields(&form, &["csrf", "key"], &entered);
+    sent.push(("do", "preview".to_owned()));
+    let preview = post(&olga, "/ui/batches/new", &sent).await;
+    let mut batch = fields(&preview, &["csrf", "key", "selection"], &entered);
+    batch.push(("do", "yes".to_owned()));
+    let place = "/ui/servers/selection/probe";
+    let question = olga.get(&format!("{place}?q=site%3Dnorth")).await;
+    let probe = fields(&question, &["csrf", "q", "selection"], &[]);
+    north("CNF-1", Value::Null).await;
+    north("CNF-2", json!("north")).await;
+    let refused = post(&olga, "/ui/batches/new", &batch).await;
+    assert!(refused.status == 400 && refused.html.contains("preview it again"), "{}", refused.html);
+    assert_eq!(scene.admin.get("/api/v1/batches").await.expect(200)["batches"], json!([]));
+    assert_eq!(post(&olga, place, &probe).await.status, 412);
+    assert_eq!(scene.bmc("CNF-2").snapshot().requests, 0, "nothing was read");
+
+    // Jobs: a cancel and a resume, each previewed with the first job and sent with the second one in its place.
+    let first = scene.admin.create_job("CNF-1").await;
+    scene.admin.awaits_report(&first).await;
+    let hold = async |job: &str| {
+        scene.admin.post(&format!("/api/v1/jobs/{job}/hold"), &json!({})).await.expect(202);
+        scene.wait_skipping(job, "the hold", |job| job["hold"].is_object()).await;
+    };
+    hold(&first).await;
+    let preview = async |verb: &str| {
+        let filter = "serial%3ACNF-*%20-condition%3Aended";
+        olga.get(&format!("/ui/jobs/selection/{verb}?q={filter}")).await
+    };
+    let (resume, cancel) = (preview("resume").await, preview("cancel").await);
+    assert!(resume.html.contains("Resume 1 job?") && cancel.html.contains("Cancel 1 job?"));
+    scene.admin.post(&format!("/api/v1/jobs/{first}/cancel"), &json!({})).await.expect(202);
+    scene.complete_skipping(&first).await;
+    let second = scene.admin.create_job("CNF-2").await;
+    scene.admin.awaits_report(&second).await;
+    hold(&second).await;
+    for (verb, page) in [("resume", &resume), ("cancel", &cancel)] {
+        let sent = fields(page, &["csrf", "q", "expected", "selection"], &[("reason", "a test")]);
+        let refused = post(&olga, &format!("/ui/jobs/selection/{verb}"), &sent).await;
+        assert_eq!(refused.status, 412, "{verb}: {}", refused.html);
+        assert!(
+            refused.html.contains("CNF-2") && refused.html.contains("nothing was done"),
+            "{}",
+            refused.html
+        );
+        let job = scene.admin.job(&second).await;
+        assert!(job["hold"].is_object() && job["outcome"].is_null(), "{verb}: {job}");
+    }
+    let sent = fields(&preview("cancel").await, &["csrf", "q", "expected", "selection"], &[]);
+    assert!(
+        post(&olga, "/ui/jobs/selection/cancel", &sent).await.leads_to().ends_with("&done=cancelled-all")
+    );
+    assert_eq!(scene.complete_skipping(&second).await["outcome"], "cancelled");
     scene.end().await;
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  shoal job cancel -l site=a          preview: the number and the first of them; nothing is changed
-//!  shoal job cancel -l site=a --yes    preview, then the change with the number of the preview; refused if it has changed
+//!  shoal job cancel -l site=a --yes    preview, then the change of the jobs of the preview; refused if they are others by then
 //!  ... --yes --expect 12               the number comes from an earlier preview
 //! ```
 
@@ -233,6 +233,9 @@ impl Selection {
                     show_jobs(verb, &preview, output)?;
                     return if self.consent.yes { Err(selects_no("job")) } else { Ok(None) };
                 }
+                // The number does not say that the jobs are the same. A controller of an earlier version has no digest of them.
+                let selection = preview["selection"].as_str();
+                body.extend(selection.map(|selection| ("selection".to_owned(), json!(selection))));
                 count
             }
         };

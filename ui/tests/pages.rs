@@ -245,9 +245,10 @@ fn batch(text: &str) -> Value {
         "stop": { "reason": "stopped", "since": "2026-11-23T14:10:00.000Z", "failures": 6, "next_action": text },
         "causes": [{
             "cause": CAUSE, "class": "installer", "step": "webhook.wait", "summary": text, "next_action": text, "jobs": 6,
-            "superseded": 2, "first": [{ "job_id": JOB, "server_serial": text }, { "job_id": JOB, "server_serial": null }],
+            "superseded": 2, "selection": "00112233aabbccdd",
+            "first": [{ "job_id": JOB, "server_serial": text }, { "job_id": JOB, "server_serial": null }],
         }],
-        "more_failed": 3, "retriable": 5,
+        "more_failed": 3, "retriable": 5, "selection": "44556677aabbccdd",
     })
 }
 
@@ -255,8 +256,9 @@ fn batch(text: &str) -> Value {
 fn many(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     let f = || frame(role);
     let wrong: Vec<ui::data::ErrorDetail> = of(json!([{ "path": "/recipe", "message": text }]));
-    let selection: ui::data::SelectionJson =
-        of(json!({ "count": 30, "superseded": 4, "first": [{ "job_id": JOB, "server_serial": text }] }));
+    let selection: ui::data::SelectionJson = of(
+        json!({ "count": 30, "selection": "01234567aabbccdd", "superseded": 4, "first": [{ "job_id": JOB, "server_serial": text }] }),
+    );
     let limits = LimitFields { max_parallel: "5".to_owned(), ..LimitFields::default() };
     let refused =
         json!({ "error": "invalid", "message": text, "details": [{ "path": "/labels", "message": text }] });
@@ -267,6 +269,7 @@ fn many(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     let entered = BatchForm { filter: text.to_owned(), recipe: text.to_owned(), ..BatchForm::default() };
     let preview = BatchPreview {
         servers: 240,
+        selection: "8899aabbccddeeff".to_owned(),
         tried: of(json!([
             { "server_serial": "A", "result": "accept", "error": null }, { "server_serial": text, "result": "refuse", "error": refused },
         ])),

@@ -91,7 +91,7 @@ async fn asked(visit: &Visit, id: &str, verb: &str, cause: &str) -> Result<FormV
 pub(super) async fn act(visit: Visit, Path((id, verb)): Path<(String, String)>, form: Form) -> Response {
     let id = encoded(&id);
     let done = match change(&visit, &id, &verb, &form).await {
-        // The number has changed: the question is asked again with the new one.
+        // The jobs are others than those of the question: it is asked again.
         Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
             asked_again(&visit, &id, &verb, &form, &refusal).await
         }
@@ -133,6 +133,7 @@ async fn change(visit: &Visit, id: &str, verb: &str, form: &Form) -> Result<Resp
             let expected: u64 =
                 form.get("expected").parse().map_err(|_| Refusal::field("expected", "is a number"))?;
             body["expected"] = json!(expected);
+            body["selection"] = json!(form.get("selection"));
             add_limits(&mut body, form)?;
             body
         }
@@ -199,9 +200,13 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
             let preview = tried(visit, &body, &serials).await?;
             return form_again(visit, &entered, Vec::new(), Some(&preview)).await;
         }
-        if form.get("expected") != serials.len().to_string() {
-            let why = format!("the filter selects {} servers now; preview it again", serials.len());
-            return Err(Refusal::field("q", &why));
+        if form.get("selection") != ui::selection(&serials) {
+            let count = serials.len();
+            let (field, why) = match form.get("q").trim() {
+                "" => ("serials", format!("names {count} servers, not those of a preview; preview it again")),
+                _ => ("q", format!("selects {count} servers now, not those of a preview; preview it again")),
+            };
+            return Err(Refusal::field(field, &why));
         }
         let change = Change { method: Method::POST, path: "/api/v1/batches", body: Some(body), form };
         let created: CreatedBatchJson = visit.change(change).await?.read()?;
@@ -268,7 +273,9 @@ async fn tried(visit: &Visit, body: &Value, serials: &[String]) -> Result<BatchP
     };
     let rows: Vec<Result<BatchRow, Refusal>> =
         stream::iter(&serials[..serials.len().min(TRIED)]).map(attempt).buffered(4).collect().await;
-    Ok(BatchPreview { servers: serials.len() as u64, tried: rows.into_iter().collect::<Result<_, _>>()? })
+    let selection = ui::selection(serials);
+    let tried = rows.into_iter().collect::<Result<_, _>>()?;
+    Ok(BatchPreview { servers: serials.len() as u64, selection, tried })
 }
 
 fn row_of(serial: &str, plan: DryRunJson) -> BatchRow {

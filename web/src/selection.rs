@@ -1,4 +1,7 @@
 //! All jobs or all servers of a filter at once: a preview with their number, then the change.
+//!
+//! Invariant: a confirmation changes what its preview selected. The form has a digest of the selected jobs or servers; when the filter
+//! selects others by then, also as many, nothing is done.
 
 use axum::extract::Path;
 use axum::http::{Method, StatusCode};
@@ -69,9 +72,9 @@ async fn preview(
     let selection: SelectionJson = match verb {
         JobsVerb::Resume => {
             let mut held = held(visit, filter).await?;
-            let count = held.len() as u64;
+            let (count, selection) = (held.len() as u64, of_jobs(&held));
             held.truncate(NAMED);
-            SelectionJson { count, superseded: 0, first: held }
+            SelectionJson { count, selection, superseded: 0, first: held }
         }
         JobsVerb::Cancel | JobsVerb::Retry => {
             let path = format!("/api/v1/job-selections/{}", verb.word());
@@ -89,7 +92,7 @@ async fn preview(
     }
 }
 
-/// Carries out a verb on all jobs of a filter. When their number has changed, the preview is shown again.
+/// Carries out a verb on all jobs of a filter. When they are others than those of the preview, it is shown again.
 pub(super) async fn jobs(visit: Visit, Path(verb): Path<String>, form: Form) -> Response {
     let done = match change(&visit, &verb, &form).await {
         Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
@@ -103,12 +106,14 @@ pub(super) async fn jobs(visit: Visit, Path(verb): Path<String>, form: Form) -> 
 async fn change(visit: &Visit, verb: &str, form: &Form) -> Result<Response, Refusal> {
     let verb = known(verb)?;
     let filter = form.get("q");
+    if verb == JobsVerb::Resume {
+        return resume(visit, filter, form).await;
+    }
     let expected: u64 =
         form.get("expected").parse().map_err(|_| Refusal::field("expected", "is a number"))?;
-    if verb == JobsVerb::Resume {
-        return resume(visit, filter, expected, form).await;
-    }
-    let mut body = json!({ "filter": filter, "expected": expected, "reason": form.get("reason") });
+    let (selection, reason) = (form.get("selection"), form.get("reason"));
+    let mut body =
+        json!({ "filter": filter, "expected": expected, "selection": selection, "reason": reason });
     add_limits(&mut body, form)?;
     let path = format!("/api/v1/job-selections/{}", verb.word());
     let response = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
@@ -140,15 +145,23 @@ async fn held(visit: &Visit, filter: &str) -> Result<Vec<JobOfServer>, Refusal> 
     Ok(jobs.map(|job| JobOfServer { job_id: job.job_id, server_serial: job.server_serial }).collect())
 }
 
+/// The digest of the jobs of a selection.
+fn of_jobs(jobs: &[JobOfServer]) -> String {
+    ui::selection(jobs.iter().map(|job| job.job_id.as_str()))
+}
+
+/// The refusal of a confirmation whose filter selects others than its preview did.
+fn other(selected: &str) -> Refusal {
+    let message =
+        format!("the filter selects other {selected} than it did; nothing was done: look at it again");
+    Refusal::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", &message)
+}
+
 /// Resumes the held jobs of a filter. A job that is no longer held is left out.
-async fn resume(visit: &Visit, filter: &str, expected: u64, form: &Form) -> Result<Response, Refusal> {
+async fn resume(visit: &Visit, filter: &str, form: &Form) -> Result<Response, Refusal> {
     let held = held(visit, filter).await?;
-    if held.len() as u64 != expected {
-        let message = format!(
-            "the filter selects {} held jobs now and {expected} were expected; nothing was done: look at it again",
-            held.len()
-        );
-        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", &message));
+    if form.get("selection") != of_jobs(&held) {
+        return Err(other("held jobs"));
     }
     let until = tokio::time::Instant::now() + RESUME_TIME;
     for job in held {
@@ -200,7 +213,7 @@ pub(super) async fn ask_probe(visit: Visit) -> Response {
         let view = FormView::new(frame, "Probe the BMCs?", "/ui/servers/selection/probe", back.clone())
             .below(back, "Servers of the filter")
             .hidden("q", filter)
-            .hidden("expected", serials.len().to_string())
+            .hidden("selection", ui::selection(&serials))
             .effect(State::Working, format!("{} BMCs are read; nothing is changed on them.", serials.len()))
             .effect(
                 State::Waiting,
@@ -229,9 +242,8 @@ pub(super) async fn probe(visit: Visit, form: Form) -> Response {
 async fn probe_all(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let filter = form.get("q");
     let (serials, more) = serials(visit, filter, MAX_PROBES).await?;
-    if more || form.get("expected") != serials.len().to_string() {
-        let message = "the filter selects other servers than it did; nothing was done: look at it again";
-        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", message));
+    if more || form.get("selection") != ui::selection(&serials) {
+        return Err(other("servers"));
     }
     let until = tokio::time::Instant::now() + PROBE_TIME;
     let look = async |serial: String| {

@@ -24,7 +24,9 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, OptionalJsonBody, TextPath};
-use super::super::jobs::{created_job, find_replay, idempotency_key, refused, with_server_resources};
+use super::super::jobs::{
+    created_job, find_replay, idempotency_key, refused, selection, with_server_resources,
+};
 use super::super::request_audit;
 use super::create::{CHUNK, store, wrong_limits};
 use super::show::find;
@@ -45,6 +47,8 @@ pub(crate) struct Request {
     /// The number of jobs that the caller expects. The request is refused if another number would be repeated.
     #[schemars(range(min = 1))]
     expected: Option<u64>,
+    /// The `selection` of the batch or of the cause, as the caller saw it. The request is refused if other jobs would be repeated.
+    selection: Option<String>,
     /// Only jobs that failed for a reason of this class.
     class: Option<String>,
     /// Only jobs that failed at this step.
@@ -97,28 +101,37 @@ pub(crate) async fn retry(
     });
     let all = failed.len();
     failed.retain(|job| !job.superseded);
-    // The number was right at the first request.
-    let expected = request.expected.filter(|_| earlier.is_none());
-    if let Some(expected) = expected.filter(|expected| *expected != failed.len() as u64) {
-        return Err(ApiError::new(
-            ErrorCode::PreconditionFailed,
-            format!(
-                "{} failed jobs would be repeated now and {expected} were expected; nothing was done: look at the batch again",
-                failed.len()
-            ),
-        ));
+    let jobs: Vec<RunId> = failed.iter().map(|job| job.id).collect();
+    // The jobs were the expected ones at the first request.
+    if earlier.is_none() {
+        expect(&request, &jobs)?;
     }
     let limits = Limits {
         max_parallel: request.max_parallel.or(of.max_parallel),
         canary: request.canary,
         stop_after: request.stop_after,
     };
-    let jobs = Repeated {
-        jobs: failed.iter().map(|job| job.id).collect(),
-        superseded: (all - failed.len()) as u64,
-        of: Some(of.id),
+    let superseded = (all - jobs.len()) as u64;
+    let repeated = Repeated { jobs, superseded, of: Some(of.id) };
+    of_jobs(&api, &principal, &repeated, limits, &headers, &body).await
+}
+
+/// Refuses a retry of other jobs than the caller saw.
+fn expect(request: &Request, jobs: &[RunId]) -> Result<(), ApiError> {
+    let changed = |why: String| {
+        let message = format!("{why}; nothing was done: look at the batch again");
+        Err(ApiError::new(ErrorCode::PreconditionFailed, message))
     };
-    of_jobs(&api, &principal, &jobs, limits, &headers, &body).await
+    let count = jobs.len() as u64;
+    match request.expected {
+        Some(expected) if expected != count => {
+            changed(format!("{count} failed jobs would be repeated now and {expected} were expected"))
+        }
+        _ if selection::is_other(request.selection.as_deref(), jobs) => {
+            changed(format!("{count} failed jobs would be repeated, and they are not those that were seen"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The batch that an earlier request with the same key created: its jobs are the retries themselves, so they do not stand in the

@@ -1,5 +1,7 @@
 //! `GET /api/v1/batches/{id}`.
 
+use std::collections::HashMap;
+
 use axum::Json;
 use axum::extract::State;
 
@@ -7,8 +9,9 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanRead, TextPath};
+use super::super::jobs::selection;
 use super::view::{BatchDetailView, BatchView, CauseView};
-use model::{Batch, causes};
+use model::{Batch, RunId, causes};
 
 /// Shows a batch, its progress and the causes of its failures; its jobs are listed by `GET /api/v1/jobs?batch=ID`.
 pub(crate) async fn show(
@@ -18,13 +21,23 @@ pub(crate) async fn show(
 ) -> Result<Json<BatchDetailView>, ApiError> {
     let batch = find(&api, &id).await?;
     let failed = api.store().failed_jobs_of_batch(batch.id, None).await?;
-    let retriable = failed.iter().filter(|job| !job.superseded).count() as u64;
+    let mut retriable = Vec::new();
+    let mut of_causes: HashMap<String, Vec<RunId>> = HashMap::new();
+    for job in failed.iter().filter(|job| !job.superseded) {
+        retriable.push(job.id);
+        of_causes.entry(job.cause()).or_default().push(job.id);
+    }
     let (causes, more_failed) = causes(failed);
+    let causes = causes.into_iter().map(|cause| {
+        let jobs = of_causes.get(&cause.id).map(Vec::as_slice).unwrap_or_default();
+        CauseView::of(cause, selection::digest(jobs))
+    });
     Ok(Json(BatchDetailView {
         batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
-        causes: causes.into_iter().map(CauseView::of).collect(),
+        causes: causes.collect(),
         more_failed,
-        retriable,
+        retriable: retriable.len() as u64,
+        selection: selection::digest(&retriable),
     }))
 }
 

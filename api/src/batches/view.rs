@@ -67,6 +67,8 @@ pub(crate) struct BatchDetailView {
     pub(super) more_failed: u64,
     /// The number of failed jobs that a retry repeats: those that no newer installation of their server has followed.
     pub(super) retriable: u64,
+    /// A digest of the ids of those jobs, in hex, with which a retry is refused if it would repeat other jobs.
+    pub(super) selection: String,
 }
 
 /// What some failed jobs have in common.
@@ -89,6 +91,8 @@ pub(crate) struct CauseView {
     jobs: u64,
     /// How many of them a newer installation of their server has followed, so that a retry leaves them out.
     superseded: u64,
+    /// A digest of the ids of the jobs of this cause that a retry repeats, in hex.
+    selection: String,
     /// The first of the jobs, at most 20.
     first: Vec<FailedJobView>,
 }
@@ -104,7 +108,8 @@ struct FailedJobView {
 }
 
 impl CauseView {
-    pub(super) fn of(cause: Cause) -> Self {
+    /// The JSON of a cause; `selection` is the digest of its jobs that a retry repeats.
+    pub(super) fn of(cause: Cause, selection: String) -> Self {
         let first = cause.first.into_iter();
         Self {
             cause: cause.id,
@@ -114,6 +119,7 @@ impl CauseView {
             next_action: cause.next_action,
             jobs: cause.jobs,
             superseded: cause.superseded,
+            selection,
             first: first.map(|(job_id, server_serial)| FailedJobView { job_id, server_serial }).collect(),
         }
     }

@@ -1,10 +1,13 @@
 //! `POST /api/v1/job-selections/cancel` and `…/retry`: a verb for all jobs that satisfy a filter.
 //!
 //! ```text
-//!  preview (?dry_run=true): the number of jobs and the first of them
+//!  preview (?dry_run=true): the number of jobs, their `selection`, and the first of them
 //!  request with that number as `expected` --jobs have come or gone since?--> 412, nothing is done
-//!                                         `--otherwise------------------------> every job, a cancel each or one new batch
+//!  and with that `selection`              `--otherwise------------------------> every job, a cancel each or one new batch
 //! ```
+//!
+//! The number alone does not say that the jobs are the same: one may have come for each that has gone. `selection` is a digest of
+//! their ids.
 //!
 //! Invariants: the number and the jobs are of one point in time; a selection is bounded, so a mistyped filter reaches a bounded
 //! number of machines; only jobs to which the verb applies are selected; a retry takes the newest installation of a server and no
@@ -16,6 +19,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::super::Api;
 use super::super::batches::retry::{self, Limits, Repeated};
@@ -33,6 +37,8 @@ use store::{JobFilter, JobIds, Newest};
 pub(crate) const MAX_SELECTED: u32 = 1000;
 /// The maximum of jobs that a preview names.
 const NAMED: usize = 20;
+/// The characters of the digest of a selection.
+const SELECTION: usize = 16;
 /// Jobs that can be cancelled: they have no outcome yet.
 const CANCELLABLE: &str = "-status:complete,succeeded,failed";
 /// Jobs that can be retried here: installations that have ended without success.
@@ -55,6 +61,8 @@ pub(crate) struct Request {
     /// The number of jobs that the preview showed. Required without `dry_run`; the request is refused if it has changed.
     #[schemars(range(min = 1, max = MAX_SELECTED))]
     expected: Option<u64>,
+    /// The `selection` that the preview showed. The request is refused if the filter selects other jobs now.
+    selection: Option<String>,
     /// The reason, which is recorded in events.
     #[serde(default)]
     reason: String,
@@ -77,6 +85,8 @@ pub(crate) struct SelectionView {
     dry_run: bool,
     /// The number of selected jobs.
     count: u64,
+    /// A digest of the ids of the selected jobs, in hex. Two selections with the same digest are the same jobs.
+    selection: String,
     /// The number of jobs that satisfy the filter and are left out of a retry, because a newer installation of their server exists.
     superseded: u64,
     /// The number of jobs that this request cancels; 0 for a preview.
@@ -178,16 +188,21 @@ async fn select(
             format!("the filter selects {count} jobs, at most {MAX_SELECTED} are changed at once; narrow it");
         return Err(ApiError::invalid(vec![Detail::new(&pointer, Rule::Range, message)]));
     }
+    let changed = |why: String| {
+        let message = format!("{why}; nothing was done: preview it again");
+        Err(ApiError::new(ErrorCode::PreconditionFailed, message))
+    };
     match request.expected {
         _ if dry_run => Ok(selected),
-        // The number was right at the first request.
-        Some(expected) if expected == count || is_repeated => Ok(selected),
-        Some(expected) => Err(ApiError::new(
-            ErrorCode::PreconditionFailed,
-            format!(
-                "the filter selects {count} jobs now and {expected} were expected; nothing was done: preview it again"
-            ),
-        )),
+        // The jobs were those of the preview at the first request.
+        Some(_) if is_repeated => Ok(selected),
+        Some(expected) if expected != count => {
+            changed(format!("the filter selects {count} jobs now and {expected} were expected"))
+        }
+        Some(_) if is_other(request.selection.as_deref(), &selected.ids) => {
+            changed(format!("the filter selects {count} jobs, and they are not those of the preview"))
+        }
+        Some(_) => Ok(selected),
         None => {
             let message = "give the number of jobs that the preview with dry_run=true showed";
             Err(ApiError::invalid(vec![Detail::new("/expected", Rule::Required, message)]))
@@ -202,5 +217,39 @@ async fn preview(api: &Api, selected: &JobIds, dry_run: bool) -> Result<Selectio
         first.push(SelectedView { job_id: *id, server_serial: job.and_then(|job| job.run.server) });
     }
     let JobIds { count, superseded, .. } = *selected;
-    Ok(SelectionView { dry_run, count, superseded, cancelled_now: 0, first })
+    let selection = digest(&selected.ids);
+    Ok(SelectionView { dry_run, count, selection, superseded, cancelled_now: 0, first })
+}
+
+/// The digest of a selection of jobs, in whatever order.
+pub(crate) fn digest(jobs: &[RunId]) -> String {
+    let mut ids: Vec<String> = jobs.iter().map(RunId::to_string).collect();
+    ids.sort_unstable();
+    let mut digest = Sha256::new();
+    for id in ids {
+        digest.update(id);
+        digest.update("\n");
+    }
+    hex::encode(digest.finalize()).chars().take(SELECTION).collect()
+}
+
+/// Whether these are other jobs than those of the preview. A request without a digest has its number only.
+pub(crate) fn is_other(expected: Option<&str>, jobs: &[RunId]) -> bool {
+    expected.is_some_and(|expected| expected != digest(jobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_that_of_the_jobs_in_whatever_order_and_of_no_others() {
+        let [one, two, three] = std::array::from_fn(|_| RunId::new());
+        assert_eq!(digest(&[one, two]), digest(&[two, one]));
+        assert_eq!(digest(&[one, two]).len(), SELECTION);
+        assert!(is_other(Some(&digest(&[one, two])), &[one, three]));
+        assert!(is_other(Some(""), &[one]));
+        assert!(!is_other(Some(&digest(&[one])), &[one]));
+        assert!(!is_other(None, &[one]));
+    }
 }

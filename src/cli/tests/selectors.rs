@@ -101,6 +101,40 @@ fn a_dry_run_or_a_read_of_a_filter_needs_no_consent() {
     assert_eq!(probed, 2);
 }
 
+/// The number of a preview does not say that the jobs are the same.
+#[test]
+fn a_verb_for_many_jobs_is_sent_for_the_jobs_of_its_own_preview() {
+    for selection in [Some("0123456789abcdef"), None] {
+        let controller = Controller::start(move |seen| match seen.uri.query() {
+            Some(_dry_run) => {
+                let mut preview = json!({ "dry_run": true, "count": 2, "first": [], "superseded": 0 });
+                // A controller of an earlier version has none.
+                preview
+                    .as_object_mut()
+                    .unwrap()
+                    .extend(selection.map(|it| ("selection".to_owned(), json!(it))));
+                (200, preview)
+            }
+            None => (
+                202,
+                json!({ "cancelled_now": 2, "batch_id": "B-1", "accepted": 2, "refused": 0, "rows": [] }),
+            ),
+        });
+        for verb in ["cancel", "retry"] {
+            controller.shoal(&["job", verb, "-l", "site=a", "--yes"]).ends_with(0);
+            let sent = controller.seen().pop().unwrap().json();
+            assert_eq!(
+                (&sent["expected"], sent["selection"].as_str()),
+                (&json!(2), selection),
+                "{verb}: {sent}"
+            );
+            controller.shoal(&["job", verb, "-l", "site=a", "--yes", "--expect", "3"]).ends_with(0);
+            let sent = controller.seen().pop().unwrap().json();
+            assert_eq!((&sent["expected"], &sent["selection"]), (&json!(3), &json!(null)), "{verb}: {sent}");
+        }
+    }
+}
+
 #[test]
 fn what_belongs_to_one_server_is_refused_with_a_filter() {
     let controller = controller();

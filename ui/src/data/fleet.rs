@@ -87,6 +87,9 @@ pub struct BatchDetail {
     /// The number of failed jobs that a retry repeats.
     #[serde(default)]
     pub retriable: u64,
+    /// The digest of those jobs, which a retry sends back.
+    #[serde(default)]
+    pub selection: String,
 }
 
 /// A cause of failures: what some failed jobs of a batch have in common.
@@ -108,6 +111,9 @@ pub struct CauseJson {
     /// The number of jobs that a newer installation of their server has followed, so that a retry leaves them out.
     #[serde(default)]
     pub superseded: u64,
+    /// The digest of the jobs of this cause that a retry repeats.
+    #[serde(default)]
+    pub selection: String,
     /// The first of the jobs, at most 20.
     pub first: Vec<JobOfServer>,
 }
@@ -126,6 +132,9 @@ pub struct JobOfServer {
 pub struct SelectionJson {
     /// The number of jobs.
     pub count: u64,
+    /// The digest of the jobs, which the confirmation sends back.
+    #[serde(default)]
+    pub selection: String,
     /// The number of jobs that a retry leaves out, because a newer installation of their server exists.
     #[serde(default)]
     pub superseded: u64,

@@ -1,5 +1,5 @@
 //! Changes of many at once: all jobs or servers of a filter, a batch, an import. Each is a preview first, with the number of rows
-//! that it would change; the change is refused when that number is another one by then.
+//! that it would change and a digest of their names; the change is refused when it would change other rows by then.
 
 use super::form::{Field, FormView};
 use super::frame::Frame;
@@ -72,7 +72,8 @@ impl FormView {
                 .below(back, "Jobs of the filter")
                 .intro(format!("The filter: {filter}"))
                 .hidden("q", filter)
-                .hidden("expected", selection.count.to_string());
+                .hidden("expected", selection.count.to_string())
+                .hidden("selection", selection.selection.clone());
         let view = match (selection.count, verb) {
             (0, JobsVerb::Retry) => view.note(
                 State::Queued,
@@ -186,6 +187,7 @@ impl FormView {
         .below(format!("/ui/batches/{id}"), "Batch")
         .hidden("cause", cause.map_or("", |cause| cause.cause.as_str()))
         .hidden("expected", number.to_string())
+        .hidden("selection", cause.map_or(&batch.selection, |cause| &cause.selection).clone())
         .hidden("key", key)
         .effect(State::Failed, WRITTEN_AGAIN)
         .effect(State::Queued, format!("A new batch with the requests of {count}; this batch is unchanged."))
@@ -256,7 +258,7 @@ impl FormView {
         .or("The filter selects no server.");
         let view = match preview.servers {
             0 => view,
-            servers => view.hidden("expected", servers.to_string()).yes(format!("Create {count}")),
+            _ => view.hidden("selection", preview.selection.clone()).yes(format!("Create {count}")),
         };
         view.section(section)
     }
@@ -340,6 +342,8 @@ pub struct BatchForm {
 pub struct BatchPreview {
     /// The number of servers.
     pub servers: u64,
+    /// The digest of their serial numbers, which the confirmation sends back.
+    pub selection: String,
     /// The rows that were tried: `accept`, `fails` or `refuse`.
     pub tried: Vec<BatchRow>,
 }

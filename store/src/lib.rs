@@ -115,7 +115,9 @@ pub use reseal::{ResealBatch, ResealCursor, SealedCount};
 pub use restored::{BACKUPS, ReleasedServer};
 pub use retention::ServerHistory;
 pub use sealing::{SealPurpose, TextSeal};
-pub use servers::{DeletedServer, ServerChange, ServerFilter, ServerResources, UpdatedServer};
+pub use servers::{
+    CertificateChange, DeletedServer, ServerChange, ServerFilter, ServerResources, UpdatedServer,
+};
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};
 pub use signing_keys::StoredSigningKey;
 pub use sizes::DatabaseSize;

@@ -74,12 +74,26 @@ pub enum ServerChange {
     Exists(Box<Server>),
 }
 
+/// What an update does with the certificate of a BMC. The first contact pins one without a new revision of the server, so an update
+/// says whether it depends on the certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateChange {
+    /// The update leaves the certificate that is stored.
+    Keep,
+    /// The update writes the certificate of its server, if the stored one is still the one that its caller has read.
+    Replace {
+        /// The fingerprint that the caller has read.
+        from: Option<String>,
+    },
+}
+
 /// The result of an update.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UpdatedServer {
     /// Written; the server after the update.
     Updated(Box<Server>),
-    /// The server has another revision than the update; nothing was written.
+    /// The server has another revision than the update, or the update replaces another certificate than the stored one; nothing
+    /// was written.
     Moved(Box<Server>),
     /// This run uses the BMC whose address or certificate would change; nothing was written.
     Busy(RunId),
@@ -252,7 +266,8 @@ impl Store {
     /// When the database cannot be written, or the row of the server cannot be read; nothing is changed then.
     pub async fn update_server(
         &self,
-        new: Server,
+        mut new: Server,
+        certificate: CertificateChange,
         event: NewEvent,
         waiting: Option<RunId>,
     ) -> Result<UpdatedServer, StoreError> {
@@ -262,7 +277,14 @@ impl Store {
                 let Some(existing) = find(connection, &new.serial)? else {
                     return Ok(UpdatedServer::Unknown);
                 };
-                if existing.revision != new.revision {
+                let moved = match certificate {
+                    CertificateChange::Keep => {
+                        new.tls_fingerprint.clone_from(&existing.tls_fingerprint);
+                        false
+                    }
+                    CertificateChange::Replace { from } => from != existing.tls_fingerprint,
+                };
+                if moved || existing.revision != new.revision {
                     return Ok(UpdatedServer::Moved(Box::new(existing)));
                 }
                 let replaces_bmc = existing.bmc_address != new.bmc_address

@@ -170,6 +170,7 @@ fn of(server: &ServerJson) -> ServerForm {
         network: json(server.network.as_ref()),
         tls: server.tls.clone(),
         tls_fingerprint: text(&server.tls_fingerprint),
+        tls_fingerprint_before: text(&server.tls_fingerprint),
         allow_unverified_serial: server.allow_unverified_serial,
         media_base_url: text(&server.media_base_url),
         revision: server.revision.to_string(),
@@ -189,6 +190,7 @@ fn entered(sent: &Form, server: &ServerJson) -> ServerForm {
         network: text("network"),
         tls: text("tls"),
         tls_fingerprint: text("tls_fingerprint"),
+        tls_fingerprint_before: text("tls_fingerprint_before"),
         allow_unverified_serial: sent.get("allow_unverified_serial") == "yes",
         media_base_url: text("media_base_url"),
         revision: text("revision"),
@@ -217,11 +219,24 @@ fn patch(
     for (name, old, new) in [
         ("vendor", &shown.vendor, &entered.vendor),
         ("bmc_profile", &shown.bmc_profile, &entered.bmc_profile),
-        ("tls_fingerprint", &shown.tls_fingerprint, &entered.tls_fingerprint),
         ("media_base_url", &shown.media_base_url, &entered.media_base_url),
     ] {
         if old != new {
             patch.insert(name.to_owned(), if new.is_empty() { Value::Null } else { json!(new) });
+        }
+    }
+    // What the form did not change is not sent, whatever the first contact has pinned since.
+    if ![&entered.tls_fingerprint_before, &shown.tls_fingerprint].contains(&&entered.tls_fingerprint) {
+        if entered.tls_fingerprint_before == shown.tls_fingerprint {
+            let fingerprint = &entered.tls_fingerprint;
+            let value = if fingerprint.is_empty() { Value::Null } else { json!(fingerprint) };
+            patch.insert("tls_fingerprint".to_owned(), value);
+        } else {
+            let message = format!(
+                "was entered before the first contact stored {}; open the form again and enter it once more",
+                shown.tls_fingerprint
+            );
+            refused.push(ErrorDetail::new("/tls_fingerprint", message));
         }
     }
     if shown.allow_unverified_serial != entered.allow_unverified_serial {
@@ -385,6 +400,19 @@ mod tests {
             ("site=the quay", 2, "3")
         );
         assert_eq!(patch(&server(), &form, "").unwrap(), Map::new());
+    }
+
+    #[test]
+    fn a_certificate_that_was_pinned_while_the_form_was_open_stays() {
+        let opened = ServerJson { tls_fingerprint: None, ..server() };
+        let sent = ServerForm { vendor: "Fabrikam".to_owned(), ..of(&opened) };
+        assert_eq!(Value::Object(patch(&server(), &sent, "").unwrap()), json!({ "vendor": "Fabrikam" }));
+        // A certificate that was entered is compared with the one that the form showed.
+        let sent = ServerForm { tls_fingerprint: "cd34".to_owned(), ..of(&opened) };
+        let refused = patch(&server(), &sent, "").unwrap_err();
+        assert_eq!(refused[0].path, "/tls_fingerprint");
+        let sent = ServerForm { tls_fingerprint: "ab12".to_owned(), ..of(&opened) };
+        assert_eq!(patch(&server(), &sent, "").unwrap(), Map::new(), "it has this one");
     }
 
     #[test]

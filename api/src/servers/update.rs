@@ -15,7 +15,7 @@ use super::change::ServerFields;
 use super::password_reach::{PasswordReach, media_reach_another_host, password_reach};
 use super::view::{self, ServerView};
 use model::{NewEvent, RunId, Serial, Server};
-use store::{JobFilter, UpdatedServer};
+use store::{CertificateChange, JobFilter, UpdatedServer};
 
 /// The query of a change.
 #[derive(Debug, Default, Deserialize)]
@@ -80,8 +80,14 @@ pub(crate) async fn update(
     if query.dry_run {
         return Ok((view::etag(&existing), Json(ServerView::of(&server))));
     }
+    // The first contact may pin a certificate meanwhile. A change that does not name the certificate leaves it; one that names it,
+    // or another address, was decided by the one that was read.
+    let certificate = match gives_fingerprint || moves {
+        true => CertificateChange::Replace { from: existing.tls_fingerprint },
+        false => CertificateChange::Keep,
+    };
     let event = NewEvent::info("server.updated", format!("server {serial} changed")).by(&principal.name);
-    match api.store().update_server(server, event, active).await? {
+    match api.store().update_server(server, certificate, event, active).await? {
         UpdatedServer::Busy(job) => Err(in_use(&serial, job)),
         UpdatedServer::Updated(server) => Ok((view::etag(&server), Json(ServerView::of(&server)))),
         UpdatedServer::Moved(server) => Err(changed_since(&server)),

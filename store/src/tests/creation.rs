@@ -1,7 +1,7 @@
 //! Creation of runs and jobs: idempotency, conflicts, unknown servers, and the rows of servers.
 
 use super::*;
-use crate::{DeletedServer, EventFilter, UpdatedServer};
+use crate::{CertificateChange, DeletedServer, EventFilter, UpdatedServer};
 
 #[tokio::test]
 async fn a_repeated_key_returns_the_first_job_in_any_state_and_refuses_another_body() {
@@ -84,8 +84,10 @@ async fn the_address_and_the_certificate_of_a_bmc_stay_while_a_run_uses_it() {
     let run = kit.create_run(new_job("A", at(1), None, "x")).await;
     let moved = Server { bmc_address: "https://192.0.2.9".to_owned(), ..before.clone() };
     let renewed = Server { tls_fingerprint: Some("ab".to_owned()), ..before.clone() };
-    let update =
-        |new: &Server, waiting| kit.store.update_server(new.clone(), NewEvent::info("server", "x"), waiting);
+    let update = |new: &Server, waiting| {
+        let certificate = CertificateChange::Replace { from: None };
+        kit.store.update_server(new.clone(), certificate, NewEvent::info("server", "x"), waiting)
+    };
     for change in [&moved, &renewed] {
         assert_eq!(update(change, None).await.unwrap(), UpdatedServer::Busy(run));
     }
@@ -94,6 +96,37 @@ async fn the_address_and_the_certificate_of_a_bmc_stay_while_a_run_uses_it() {
     let renewed = Server { revision: 2, ..renewed };
     let waits = update(&renewed, Some(run)).await.unwrap();
     assert!(matches!(waits, UpdatedServer::Updated(_)), "the run waits for the certificate: {waits:?}");
+}
+
+/// A pin is no change of an operator, so the revision does not show it.
+#[tokio::test]
+async fn a_certificate_that_is_pinned_beside_an_update_stays() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let read = kit.store.server(&serial("A")).await.unwrap().unwrap();
+    assert_eq!(read.tls_fingerprint, None);
+    kit.store.pin_server(&read.serial, read.revision, "ab".to_owned()).await.unwrap();
+    let update = |new: &Server, certificate| {
+        kit.store.update_server(new.clone(), certificate, NewEvent::info("server", "x"), None)
+    };
+    // An update that does not name the certificate.
+    let named = Server { vendor: Some("acme".to_owned()), ..read.clone() };
+    let UpdatedServer::Updated(named) = update(&named, CertificateChange::Keep).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!((named.vendor.as_deref(), named.tls_fingerprint.as_deref()), (Some("acme"), Some("ab")));
+    // One that replaces the certificate that its caller read, or the address at which it was met.
+    let replaced = |from: Option<&str>| CertificateChange::Replace { from: from.map(str::to_owned) };
+    let renewed = Server { tls_fingerprint: Some("cd".to_owned()), revision: 2, ..read.clone() };
+    let moved = Server { bmc_address: "https://192.0.2.9".to_owned(), revision: 2, ..read.clone() };
+    for change in [&renewed, &moved] {
+        let refused = update(change, replaced(None)).await.unwrap();
+        assert_eq!(refused, UpdatedServer::Moved(named.clone()));
+    }
+    let UpdatedServer::Updated(renewed) = update(&renewed, replaced(Some("ab"))).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(renewed.tls_fingerprint.as_deref(), Some("cd"));
 }
 
 #[tokio::test]
@@ -109,13 +142,20 @@ async fn a_server_is_registered_once_updated_by_revision_and_not_deleted_while_i
     assert_eq!(kit.store.create_server(again, event()).await.unwrap(), ServerChange::Exists(made.clone()));
 
     let change = Server { vendor: Some("acme".to_owned()), updated_at: at(5), ..(*made).clone() };
-    let UpdatedServer::Updated(new) = kit.store.update_server(change.clone(), event(), None).await.unwrap()
+    let UpdatedServer::Updated(new) =
+        kit.store.update_server(change.clone(), CertificateChange::Keep, event(), None).await.unwrap()
     else {
         panic!()
     };
     assert_eq!((new.revision, new.vendor.as_deref(), new.updated_at), (2, Some("acme"), at(5)));
-    assert_eq!(kit.store.update_server(change, event(), None).await.unwrap(), UpdatedServer::Moved(new));
-    assert_eq!(kit.store.update_server(server("B"), event(), None).await.unwrap(), UpdatedServer::Unknown);
+    assert_eq!(
+        kit.store.update_server(change, CertificateChange::Keep, event(), None).await.unwrap(),
+        UpdatedServer::Moved(new)
+    );
+    assert_eq!(
+        kit.store.update_server(server("B"), CertificateChange::Keep, event(), None).await.unwrap(),
+        UpdatedServer::Unknown
+    );
 
     for name in ["C", "B"] {
         kit.server(name).await;

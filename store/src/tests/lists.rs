@@ -632,7 +632,10 @@ async fn labels_of_a_server_are_found_after_they_changed() {
     };
     assert_eq!((with("rack=7").await, with("rack=8").await), (1, 0));
     let changed = Server { labels: labels(&[("rack", "8")]), ..server("A") };
-    kit.store.update_server(changed, NewEvent::info("server.updated", "x"), None).await.unwrap();
+    kit.store
+        .update_server(changed, crate::CertificateChange::Keep, NewEvent::info("server.updated", "x"), None)
+        .await
+        .unwrap();
     assert_eq!((with("rack=7").await, with("rack=8").await), (0, 1));
     kit.store.delete_server(&serial("A"), &[], NewEvent::info("server.deleted", "x"), at(1)).await.unwrap();
     let left: i64 =

@@ -255,7 +255,10 @@ async fn a_text_sealed_before_a_rotation_and_written_after_it_is_sealed_with_the
     *seal.0.lock() = vec!["second", "first"];
     pass(&store).await;
     stale.vendor = Some("x".to_owned());
-    store.update_server(stale, NewEvent::info("server.updated", "x"), None).await.unwrap();
+    store
+        .update_server(stale, crate::CertificateChange::Keep, NewEvent::info("server.updated", "x"), None)
+        .await
+        .unwrap();
     let session = TestSeal::seal_with("first", "bmc-session/A/another address", CANARY);
     store.save_session(&"A".parse().unwrap(), Some(session)).await.unwrap();
     assert!(sealed_texts(folder.path()).iter().all(|(_, key)| key == "second"));

@@ -47,6 +47,8 @@ pub struct ServerForm {
     pub tls: String,
     /// The accepted certificate.
     pub tls_fingerprint: String,
+    /// The certificate that was accepted when the form was made. The first contact may have pinned one since, without a new revision.
+    pub tls_fingerprint_before: String,
     /// Whether a BMC that shows no serial number is accepted.
     pub allow_unverified_serial: bool,
     /// The URL under which the BMC reads media.
@@ -118,6 +120,7 @@ impl FormView {
             .intro("The next page shows what would change. Nothing is sent to the BMC.")
             .refused(refused)
             .hidden("revision", entered.revision.clone())
+            .hidden("tls_fingerprint_before", entered.tls_fingerprint_before.clone())
             .field(
                 Field::area("labels", "Labels, one on each line", &entered.labels, 4)
                     .hint("Such as site=north. A line that is removed removes its label."),

@@ -206,7 +206,8 @@ impl Bench {
     pub(crate) async fn change(&self, change: impl FnOnce(Server) -> Server) {
         let server = self.store.server(&self.server.serial).await.unwrap().unwrap();
         let event = NewEvent::info("server.updated", "changed");
-        let updated = self.store.update_server(change(server), event, None).await.unwrap();
+        let certificate = store::CertificateChange::Replace { from: server.tls_fingerprint.clone() };
+        let updated = self.store.update_server(change(server), certificate, event, None).await.unwrap();
         assert!(matches!(updated, store::UpdatedServer::Updated(_)));
     }
 

@@ -212,7 +212,8 @@ async fn a_backup_whose_own_key_does_not_open_it_is_neither_made_nor_restored() 
     let sealed = Resolver::new(&ring).seal("S-1", &"password".into()).unwrap();
     let mut server = data.store.server(&"S-1".parse().unwrap()).await.unwrap().unwrap();
     server.bmc_password = sealed.to_string();
-    data.store.update_server(server, NewEvent::info("server.updated", "x"), None).await.unwrap();
+    let event = NewEvent::info("server.updated", "x");
+    data.store.update_server(server, store::CertificateChange::Keep, event, None).await.unwrap();
     let with_key = |name: &str| back_up(&data.settings, &data.path(name), true, now());
     let former = fs::read(&key).unwrap();
     assert_eq!(with_key("good").unwrap().sealed_with, [ring.in_force().id.to_string()]);

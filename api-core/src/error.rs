@@ -211,6 +211,7 @@ impl From<SignalError> for ApiError {
     fn from(error: SignalError) -> Self {
         match error {
             SignalError::Store(error) => error.into(),
+            SignalError::Changed(refused) => VerbError::from(refused).into(),
             SignalError::Busy => busy(),
         }
     }
@@ -222,6 +223,9 @@ impl From<VerbError> for ApiError {
             VerbError::Store(error) => error.into(),
             VerbError::Verb(error @ VerbRefused::NotOffered { .. }) => {
                 Self::new(ErrorCode::ConflictVerb, error.to_string())
+            }
+            VerbError::Verb(error @ VerbRefused::Changed { .. }) => {
+                Self::new(ErrorCode::PreconditionFailed, error.to_string())
             }
             VerbError::Verb(error @ VerbRefused::Restored { .. }) => {
                 Self::new(ErrorCode::ConflictRestored, error.to_string())

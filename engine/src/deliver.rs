@@ -38,9 +38,20 @@ pub enum SignalError {
     /// The database failed.
     #[error("store the signal")]
     Store(#[from] StoreError),
+    /// The run has another revision than the one for which the signal was meant.
+    #[error(transparent)]
+    Changed(VerbRefused),
     /// The run changed too often; the caller can try again.
     #[error("the run changed too often while the signal was stored; try again")]
     Busy,
+}
+
+/// Refuses a run that is not at this revision any more. Without a revision every run is as expected.
+fn expect_unchanged(run: &Run, revision: Option<i64>) -> Result<(), VerbRefused> {
+    match revision {
+        Some(expected) if expected != run.revision => Err(VerbRefused::Changed { revision: run.revision }),
+        _ => Ok(()),
+    }
 }
 
 impl Engine {
@@ -51,7 +62,25 @@ impl Engine {
     /// When the database fails, or the run changes too often meanwhile. The signal is not stored then.
     pub async fn deliver(
         &self,
+        snapshot: Snapshot,
+        name: &str,
+        key: &str,
+        payload: Value,
+        events: Vec<NewEvent>,
+        effects: Vec<Effect>,
+    ) -> Result<SignalDelivery, SignalError> {
+        self.deliver_at(snapshot, None, name, key, payload, events, effects).await
+    }
+
+    /// [`Engine::deliver`], if the run is still at this revision when the signal is stored.
+    ///
+    /// # Errors
+    /// When the run has changed, and in the cases of [`Engine::deliver`]. The signal is not stored then.
+    #[expect(clippy::too_many_arguments, reason = "those of `deliver` and the revision")]
+    pub async fn deliver_at(
+        &self,
         mut snapshot: Snapshot,
+        revision: Option<i64>,
         name: &str,
         key: &str,
         payload: Value,
@@ -66,6 +95,7 @@ impl Engine {
             return Ok(SignalDelivery::Stored(Box::new(snapshot.run)));
         }
         for _ in 0..MAX_CONFLICTS {
+            expect_unchanged(&snapshot.run, revision).map_err(SignalError::Changed)?;
             let resolved = self.resolve_wait(&snapshot, &signal);
             let then = resolved.as_ref().and_then(|(_, report)| report.then.clone());
             let change = resolved.map(|(change, _)| {
@@ -74,6 +104,7 @@ impl Engine {
             });
             let message = SignalMessage {
                 run,
+                revision,
                 signal: signal.clone(),
                 events: events.clone(),
                 effects: effects.clone(),
@@ -134,6 +165,21 @@ impl Engine {
     /// When the run does not exist or is in a phase that refuses the verb, when the database fails, or when the run changes too
     /// often meanwhile.
     pub async fn verb(&self, run: RunId, verb: Verb, actor: &str, reason: &str) -> Result<(), VerbError> {
+        self.verb_at(run, None, verb, actor, reason).await
+    }
+
+    /// [`Engine::verb`], if the run is still at this revision when the verb is stored.
+    ///
+    /// # Errors
+    /// When the run has changed, and in the cases of [`Engine::verb`]. Nothing is stored then.
+    pub async fn verb_at(
+        &self,
+        run: RunId,
+        revision: Option<i64>,
+        verb: Verb,
+        actor: &str,
+        reason: &str,
+    ) -> Result<(), VerbError> {
         for _ in 0..MAX_CONFLICTS {
             let snapshot = match self.store().snapshot(run).await {
                 Ok(Some(snapshot)) => snapshot,
@@ -141,6 +187,7 @@ impl Engine {
                 Err(error) if error.is_corrupt() => return self.unreadable_verb(run, verb, actor).await,
                 Err(error) => return Err(error.into()),
             };
+            expect_unchanged(&snapshot.run, revision)?;
             if snapshot.run.hold.as_ref().is_some_and(|hold| hold.class == HoldClass::UNREADABLE) {
                 return self.unreadable_verb(run, verb, actor).await;
             }
@@ -159,7 +206,7 @@ impl Engine {
             if !verb.allowed(phase) {
                 return Err(VerbRefused::NotNow { verb, phase }.into());
             }
-            if self.try_verb(snapshot, verb, actor, reason).await?.is_some() {
+            if self.try_verb(snapshot, revision, verb, actor, reason).await?.is_some() {
                 self.wake();
                 return Ok(());
             }
@@ -227,6 +274,7 @@ impl Engine {
     pub(super) async fn try_verb(
         &self,
         mut snapshot: Snapshot,
+        revision: Option<i64>,
         verb: Verb,
         actor: &str,
         reason: &str,
@@ -236,6 +284,7 @@ impl Engine {
         let expected = snapshot.run.version();
         if verb == Verb::Cancel {
             let message = self.cancel_message(&mut snapshot, actor, reason, now);
+            let message = SignalMessage { revision, ..message };
             let change = message.change.clone();
             let delivered = self.store().deliver_one(message, now).await?;
             self.decider().interrupts.interrupt(id);
@@ -282,7 +331,8 @@ impl Engine {
             let expected = snapshot.run.version();
             (verbs::cancelled(snapshot, &context), expected)
         });
-        SignalMessage { run: snapshot.run.id, signal, events: vec![event], effects: Vec::new(), change }
+        let (run, events) = (snapshot.run.id, vec![event]);
+        SignalMessage { run, revision: None, signal, events, effects: Vec::new(), change }
     }
 
     fn log_outcome(&self, before: &Run, after: &Run) {

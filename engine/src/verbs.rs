@@ -34,6 +34,14 @@ pub enum VerbRefused {
         /// The server.
         server: Serial,
     },
+    /// The run has another revision than the one for which the verb was requested.
+    #[error(
+        "the job has changed since it was read; its ETag is now \"{revision}\": read it again, then decide"
+    )]
+    Changed {
+        /// The revision of the run.
+        revision: i64,
+    },
     /// A run in this phase does not accept the verb.
     #[error("cannot {} a run that is {}", verb.as_str(), phase.as_str())]
     NotNow {

@@ -154,11 +154,17 @@ pub fn may_finish(job: &Job) -> bool {
 }
 
 /// Ends the rescue session of a job with success; its cleanup runs. It is durable when this function returns, and a repetition changes
-/// nothing.
+/// nothing. With `revision` the job must still be at it.
 ///
 /// # Errors
-/// Returns an error when the store fails.
-pub async fn finish(engine: &Engine, job: &Job, by: &str, reason: &str) -> Result<Finished, SignalError> {
+/// Returns an error when the job has changed since `revision`, or the store fails.
+pub async fn finish(
+    engine: &Engine,
+    job: &Job,
+    revision: Option<i64>,
+    by: &str,
+    reason: &str,
+) -> Result<Finished, SignalError> {
     let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(Finished::NoSession) };
     let before = snapshot.signals.iter().any(|signal| signal.name == FINISH);
     if before && job.run.outcome.is_none_or(|outcome| outcome == Outcome::Succeeded) {
@@ -170,7 +176,7 @@ pub async fn finish(engine: &Engine, job: &Job, by: &str, reason: &str) -> Resul
     let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let event = NewEvent::info("verb.finish", format!("the rescue session was ended by {by}{why}")).by(by);
     let payload = json!({ "by": by, "reason": reason });
-    match engine.deliver(snapshot, FINISH, "", payload, vec![event], Vec::new()).await? {
+    match engine.deliver_at(snapshot, revision, FINISH, "", payload, vec![event], Vec::new()).await? {
         SignalDelivery::Stored(_) | SignalDelivery::Duplicate(_) => Ok(Finished::Accepted),
         SignalDelivery::NoRun => Ok(Finished::NoSession),
     }

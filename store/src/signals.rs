@@ -18,7 +18,7 @@ pub enum DeliverOutcome {
     Stored(Box<Run>),
     /// A signal with this name and key exists; nothing was written.
     Duplicate(Box<Signal>),
-    /// Nothing was written: the run has changed since the change was computed. Or a cancel was left to the worker that had the
+    /// Nothing was written: the run has changed since the change was computed, or since the expected revision. Or a cancel was left to the worker that had the
     /// lease, and that worker has parked or ended the run. The change must be computed again from this snapshot.
     Moved(Box<Snapshot>),
     /// There is no such run.
@@ -30,6 +30,8 @@ pub enum DeliverOutcome {
 pub struct SignalMessage {
     /// The receiving run.
     pub run: RunId,
+    /// The revision that the run must still have; `None` when the signal is for the run in whatever state it is.
+    pub revision: Option<i64>,
     /// The signal.
     pub signal: Signal,
     /// The events to append when the signal is stored.
@@ -55,7 +57,11 @@ impl Store {
         change: Option<(RunChange, RunVersion)>,
         now: Time,
     ) -> Result<DeliverOutcome, StoreError> {
-        self.deliver_one(SignalMessage { run, signal, events, effects: Vec::new(), change }, now).await
+        self.deliver_one(
+            SignalMessage { run, revision: None, signal, events, effects: Vec::new(), change },
+            now,
+        )
+        .await
     }
 
     /// Delivers a signal with the writes that belong to it, as [`Store::deliver`] does.
@@ -118,9 +124,12 @@ fn deliver(
     message: &SignalMessage,
     now: Time,
 ) -> Result<DeliverOutcome, StoreError> {
-    let SignalMessage { run: id, signal, events, effects, change } = message;
+    let SignalMessage { run: id, revision, signal, events, effects, change } = message;
     let (id, change) = (*id, change.as_ref());
     let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(DeliverOutcome::NoRun) };
+    if revision.is_some_and(|expected| expected != run.revision) {
+        return Ok(DeliverOutcome::Moved(Box::new(snapshot(connection, OPERATION, run)?)));
+    }
     let earlier = signals(connection, OPERATION, id)?
         .into_iter()
         .find(|old| old.name == signal.name && old.key == signal.key);

@@ -13,6 +13,7 @@ use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, JobPath, JsonBody, OptionalJsonBody, unknown_job};
 use super::view::{self, JobVerbView, JobView};
 use access::auth::Principal;
+use engine::{VerbError, VerbRefused};
 use model::{Job, RunId, Verb};
 use provision::Finished;
 use telemetry::request_span;
@@ -74,8 +75,8 @@ pub(crate) async fn finish(
     let reason = reason(&body)?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     request_span::about(&job);
-    expect_unchanged(&job, &headers)?;
-    match provision::finish(&api.engine, &job, &principal.name, &reason).await? {
+    let revision = expect_unchanged(&job, &headers)?;
+    match provision::finish(&api.engine, &job, revision, &principal.name, &reason).await? {
         Finished::Accepted => changed(&api, id).await,
         Finished::NoSession => Err(ApiError::new(
             ErrorCode::ConflictPhase,
@@ -96,8 +97,8 @@ async fn apply(
     let reason = reason(body)?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     request_span::about(&job);
-    expect_unchanged(&job, headers)?;
-    api.engine.verb(id, verb, &principal.name, &reason).await?;
+    let revision = expect_unchanged(&job, headers)?;
+    api.engine.verb_at(id, revision, verb, &principal.name, &reason).await?;
     changed(api, id).await
 }
 
@@ -119,18 +120,15 @@ pub(crate) fn reason(body: &JsonBody) -> Result<String, ApiError> {
     Ok(request.reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())
 }
 
-/// Refuses a request whose `If-Match` does not contain the current `ETag` of the job.
-pub(super) fn expect_unchanged(job: &Job, headers: &HeaderMap) -> Result<(), ApiError> {
-    let Some(expected) = headers.get(header::IF_MATCH) else { return Ok(()) };
-    let current = view::etag(job.run.revision);
-    let listed = |text: &str| text.split(',').map(str::trim).any(|tag| tag == "*" || tag == current);
-    if expected.to_str().is_ok_and(listed) {
-        return Ok(());
+/// Refuses a request whose `If-Match` does not contain the current `ETag` of the job. Returns the revision at which the job must still
+/// be when the change is stored; `None` when any will do.
+pub(super) fn expect_unchanged(job: &Job, headers: &HeaderMap) -> Result<Option<i64>, ApiError> {
+    let Some(expected) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let tags: Vec<&str> = expected.to_str().unwrap_or_default().split(',').map(str::trim).collect();
+    let revision = job.run.revision;
+    match view::etag(revision) {
+        _ if tags.contains(&"*") => Ok(None),
+        current if tags.contains(&current.as_str()) => Ok(Some(revision)),
+        _ => Err(VerbError::from(VerbRefused::Changed { revision }).into()),
     }
-    Err(ApiError::new(
-        ErrorCode::PreconditionFailed,
-        format!(
-            "the job has changed since it was read; its ETag is now {current}: read it again, then decide"
-        ),
-    ))
 }

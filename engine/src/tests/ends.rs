@@ -231,12 +231,41 @@ async fn a_cancel_that_was_left_to_a_worker_is_computed_again_when_the_worker_ha
     let leased = claimed.snapshot.clone();
     kit.engine.run_claim(claimed, kit.clock.elapsed()).await;
     assert_eq!(kit.run(id).await.phase, Phase::Waiting);
-    let tried = kit.engine.try_verb(leased, Verb::Cancel, "ann", "wrong machine").await.unwrap();
+    let tried = kit.engine.try_verb(leased, None, Verb::Cancel, "ann", "wrong machine").await.unwrap();
     assert!(tried.is_none(), "{tried:?}");
     assert!(kit.snapshot(id).await.signals.is_empty(), "nothing was stored");
     cancel(&kit, id).await;
     kit.run_until_idle().await;
     was_cancelled(&kit, id).await;
+}
+
+/// The revision is compared where the verb is stored: the run may change after it was read.
+#[tokio::test]
+async fn a_verb_for_one_revision_of_a_run_is_refused_at_another_one() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Stall]);
+    let id = kit.start("drill", &["a"]).await;
+    let queued = kit.snapshot(id).await;
+    kit.run_until_stall(&kit.engine).await;
+    let leased = kit.snapshot(id).await;
+    kit.report(id).await;
+    let now = kit.run(id).await;
+    assert!(now.lease.is_some() && now.revision > leased.run.revision, "a worker has it: {now:?}");
+    for read in [queued, leased] {
+        let at = Some(read.run.revision);
+        for verb in [Verb::Cancel, Verb::Hold] {
+            let tried = kit.engine.try_verb(read.clone(), at, verb, "ann", "wrong machine").await.unwrap();
+            assert!(tried.is_none(), "{verb:?}: {tried:?}");
+        }
+        let refused = kit.engine.verb_at(id, at, Verb::Cancel, "ann", "wrong machine").await;
+        let Err(VerbError::Verb(VerbRefused::Changed { revision })) = refused else { panic!("{refused:?}") };
+        assert_eq!(revision, now.revision);
+    }
+    assert_eq!(kit.snapshot(id).await.signals.len(), 1, "no cancel is stored");
+    kit.engine.verb_at(id, Some(now.revision), Verb::Cancel, "ann", "wrong machine").await.unwrap();
+    kit.expire_lease();
+    kit.run_until_idle().await;
+    assert_eq!(kit.ended(id).await, Some(Outcome::Cancelled));
 }
 
 /// A regression: the cancel was left to the worker that had the lease, was stored after that worker had ended the run with success
@@ -254,7 +283,7 @@ async fn a_cancel_that_was_left_to_a_worker_is_refused_when_the_worker_has_ended
     kit.run_until_stall(&kit.engine).await;
     let finishing = kit.run(id).await;
     assert!(finishing.lease.is_some() && finishing.phase == Phase::Finishing, "{finishing:?}");
-    let tried = kit.engine.try_verb(leased, Verb::Cancel, "ann", "wrong machine").await.unwrap();
+    let tried = kit.engine.try_verb(leased, None, Verb::Cancel, "ann", "wrong machine").await.unwrap();
     assert!(tried.is_none(), "{tried:?}");
     assert!(kit.snapshot(id).await.signals.is_empty(), "nothing was stored");
     let late = kit.engine.verb(id, Verb::Cancel, "ann", "wrong machine").await;

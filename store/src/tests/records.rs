@@ -462,6 +462,7 @@ async fn what_a_machine_reported_is_stored_with_the_first_signal_and_deleted_wit
     let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     let report = |text: &str, cpus: u32| crate::SignalMessage {
         run: id,
+        revision: None,
         signal: signal("report", ""),
         events: Vec::new(),
         effects: vec![

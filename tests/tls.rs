@@ -194,6 +194,35 @@ async fn a_replaced_certificate_loses_no_request_under_load_and_a_broken_one_cha
     scene.end().await;
 }
 
+/// The certificate and the users are of one reload, which is refused as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_whose_users_are_refused_leaves_the_former_certificate_in_force() {
+    let scene = Scene::bare(vec![], |settings, folder| {
+        write_pair(folder);
+        settings.tls_cert_file = Some(folder.join("cert.pem"));
+        settings.tls_key_file = Some(folder.join("key.pem"));
+    })
+    .await;
+    let folder = scene.folder.path();
+    let certificates = scene.running.certificates.as_ref().unwrap();
+    let mut settings = load(&[
+        ("STORAGE_ROOT", folder.join("data").display().to_string()),
+        ("TLS_CERT_FILE", folder.join("cert.pem").display().to_string()),
+        ("TLS_KEY_FILE", folder.join("key.pem").display().to_string()),
+    ]);
+    let former = certificates.authority();
+    let new = write_pair(folder);
+    settings.basic_user = Some("a:b".to_owned());
+    settings.basic_pass_hash = Some("no hash".to_owned());
+    assert!(scene.running.reload(&settings).is_err());
+    assert_eq!(certificates.authority(), former);
+    scene.admin.get("/readyz").await.expect(200);
+    settings.basic_user = None;
+    scene.running.reload(&settings).unwrap();
+    assert_eq!(certificates.authority(), new);
+    scene.end().await;
+}
+
 fn load(flags: &[(&str, String)]) -> Settings {
     Settings::load(&Sources {
         flags: flags.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),

@@ -77,6 +77,10 @@ impl AuthConfig {
     }
 }
 
+/// A configuration with which callers can authenticate.
+#[derive(Debug)]
+pub struct CheckedAuthConfig(AuthConfig);
+
 /// The logins besides the users and tokens of the database.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Logins {
@@ -146,19 +150,24 @@ impl Authenticator {
         Self { clock: Some(clock), ..self }
     }
 
-    /// Replaces user and key of the settings. The mode and the limit of failures stay those of the start.
+    /// Checks user and key of the settings that [`Authenticator::apply`] would put in force. The mode and the limit of failures stay
+    /// those of the start.
     ///
     /// # Errors
-    /// [`AuthConfigError`], which names the setting that cannot be used; the former configuration stays in force.
-    pub fn reload(&self, config: AuthConfig) -> Result<(), AuthConfigError> {
+    /// [`AuthConfigError`], which names the setting that cannot be used.
+    pub fn check(&self, config: AuthConfig) -> Result<CheckedAuthConfig, AuthConfigError> {
         let former = self.config();
         let config = AuthConfig { mode: former.mode, failures: former.failures, ..config };
         config.check()?;
-        if let (Some(jwt), Some(former)) = (&config.jwt, &former.jwt) {
+        Ok(CheckedAuthConfig(config))
+    }
+
+    /// Replaces user and key of the settings.
+    pub fn apply(&self, CheckedAuthConfig(config): CheckedAuthConfig) {
+        if let (Some(jwt), Some(former)) = (&config.jwt, &self.config().jwt) {
             jwt.inherit(former);
         }
         *self.config.write() = Arc::new(config);
-        Ok(())
     }
 
     fn config(&self) -> Arc<AuthConfig> {

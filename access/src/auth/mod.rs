@@ -60,7 +60,7 @@ use thiserror::Error;
 
 use model::audit::{ActorKind, AuditActor};
 
-pub use authenticator::{AuthConfig, AuthConfigError, Authenticator, Login, Logins};
+pub use authenticator::{AuthConfig, AuthConfigError, Authenticator, CheckedAuthConfig, Login, Logins};
 pub use client_address::TrustedProxies;
 pub use client_certificate::{
     CertificateEntry, CertificateRefused, InvalidCertificateEntry, ReadLists, ReportAuthoritiesError,

@@ -48,6 +48,7 @@ impl RunningController {
         let report_source = ReportSource::of(settings);
         let secrets = controller::report_secrets(&report_source, self.parts.clock.now())?;
         let users = controller::auth_config(settings)?;
+        let users = self.parts.api.auth.check(users).map_err(setting("set up authentication"))?;
         let authorities = controller::bmc_authorities(settings)?;
         let public = controller::controller_authorities(settings)?;
         let api = &self.parts.api;
@@ -56,10 +57,11 @@ impl RunningController {
             .map(|certificates| certificates.read_lists())
             .transpose()
             .map_err(setting("use REPORT_CLIENT_CRL_FILE"))?;
+        // The last part that can be refused: it is in force when it is accepted.
         if let Some(certificates) = &self.certificates {
             certificates.reload().map_err(setting("use TLS_CERT_FILE and TLS_KEY_FILE"))?;
         }
-        api.auth.reload(users).map_err(setting("set up authentication"))?;
+        api.auth.apply(users);
         // The next rotation, and the end of its overlap, use the files of these settings.
         api.keys.use_report_source(report_source);
         *api.report_secrets.write() = secrets;

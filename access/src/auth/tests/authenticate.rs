@@ -275,15 +275,16 @@ mod passwords {
             basic_user: Some(("root".to_owned(), quick_hash(password))),
             ..config(AuthMode::None)
         };
-        authenticator.reload(with_user("first")).unwrap();
+        let reload = |config| authenticator.check(config).map(|checked| authenticator.apply(checked));
+        reload(with_user("first")).unwrap();
         ask(&authenticator, &basic("root", "first"), 0).await.unwrap();
-        authenticator.reload(with_user("second")).unwrap();
+        reload(with_user("second")).unwrap();
         assert!(ask(&authenticator, &basic("root", "first"), 0).await.is_err());
         ask(&authenticator, &basic("root", "second"), 0).await.unwrap();
         assert!(ask(&authenticator, "Bearer none", 0).await.is_err(), "the mode stays as it was");
         let unusable =
             AuthConfig { basic_user: Some(("a:b".to_owned(), String::new())), ..config(AuthMode::Basic) };
-        assert!(authenticator.reload(unusable).is_err());
+        assert!(reload(unusable).is_err());
         ask(&authenticator, &basic("root", "second"), 0).await.unwrap();
     }
 

@@ -249,7 +249,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
             "/api/v1/servers/{serial}/maintenance",
             post(servers::begin_maintenance).delete(servers::end_maintenance),
         ),
-        ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
+        ("/api/v1/servers/{serial}/probe", get(servers::look).post(servers::probe)),
         ("/api/v1/servers/{serial}/card", get(servers::card)),
         ("/api/v1/servers/{serial}/diagnostics", post(servers::diagnose).get(servers::last_diagnostics)),
         ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),

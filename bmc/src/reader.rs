@@ -13,8 +13,6 @@ pub struct Reader {
     pub bmc: Bmc,
     /// The host and its manager.
     pub discovery: Discovery,
-    /// The fingerprint of the certificate that was met, when none was registered.
-    pub met: Option<String>,
 }
 
 impl BmcServices {
@@ -26,7 +24,7 @@ impl BmcServices {
         let connected =
             self.connections.reader(server, None).await.map_err(|why| why.problem(&server.serial))?;
         match discovered(&connected.bmc, server).await {
-            Ok(discovery) => Ok(Reader { bmc: connected.bmc, discovery, met: connected.learned_fingerprint }),
+            Ok(discovery) => Ok(Reader { bmc: connected.bmc, discovery }),
             Err(problem) => {
                 self.connections.release(&server.serial, &connected.bmc).await;
                 Err(problem)

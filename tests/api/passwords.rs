@@ -61,7 +61,7 @@ async fn secure(serials: &[&str]) -> Scene {
 }
 
 async fn probe(scene: &Scene, serial: &str) -> Value {
-    scene.admin.get(&format!("/api/v1/servers/{serial}/probe")).await.expect(200)
+    scene.admin.post(&format!("/api/v1/servers/{serial}/probe"), &json!({})).await.expect(200)
 }
 
 /// Sends a change and asserts that it is refused and writes nothing.

@@ -159,22 +159,48 @@ async fn a_probe_pins_the_certificate_it_met_unless_it_is_of_another_machine() {
     })
     .await;
     let path = format!("/api/v1/servers/{SERIAL}");
-    let probe = format!("{path}/probe");
-    let card = scene.admin.get(&probe).await.expect(200);
+    let place = format!("{path}/probe");
+    let probe = async || scene.admin.post(&place, &json!({})).await.expect(200);
+    let card = probe().await;
     assert_eq!(card["host"]["serial_check"], "another machine", "{card:#}");
     assert_eq!(scene.admin.get(&path).await.expect(200)["tls_fingerprint"], json!(null));
 
     let bmc = scene.bmc(SERIAL).clone();
     bmc.clear_faults();
-    let card = scene.admin.get(&probe).await.expect(200);
+    let card = probe().await;
     assert_eq!(card["tls"]["first_met"], true, "{card:#}");
     let server = scene.admin.get(&path).await.expect(200);
     assert_eq!(server["tls_fingerprint"], card["tls"]["fingerprint"]);
     assert_eq!(server["revision"], 1, "no client changed the server");
-    assert_eq!(scene.admin.get(&probe).await.expect(200)["tls"]["first_met"], false);
+    assert_eq!(probe().await["tls"]["first_met"], false);
     bmc.renew_certificate();
     let id = scene.admin.create_job(SERIAL).await;
     unreached(&scene.complete_skipping(&id).await);
+    scene.end().await;
+}
+
+/// What changes the trust of a BMC is a request that the audit log has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_of_a_bmc_pins_no_certificate_and_keeps_no_card() {
+    let scene = secure(|_| {}).await;
+    let path = format!("/api/v1/servers/{SERIAL}");
+    let kept = async || {
+        let server = scene.admin.get(&path).await.expect(200);
+        let card = scene.admin.get(&format!("{path}/card")).await.expect(200);
+        (server["tls_fingerprint"].is_string(), card["card"].is_object())
+    };
+    let audited = async || {
+        let audit = scene.admin.get("/api/v1/audit?action=server.probe").await.expect(200);
+        audit["entries"].as_array().unwrap().len()
+    };
+    let card = scene.admin.get(&format!("{path}/probe")).await.expect(200);
+    assert_eq!(card["tls"]["first_met"], true, "{card:#}");
+    scene.admin.get(&format!("{path}/bios")).await.expect(200);
+    let settings = json!({ "kind": "biosApply", "parameters": { "attributes": { "BootMode": "Uefi" } } });
+    scene.admin.post(&format!("{path}/condition?dry_run=true"), &settings).await.expect(200);
+    assert_eq!((kept().await, audited().await), ((false, false), 0));
+    scene.admin.post(&format!("{path}/probe"), &json!({})).await.expect(200);
+    assert_eq!((kept().await, audited().await), ((true, true), 1));
     scene.end().await;
 }
 

@@ -462,8 +462,12 @@ fn servers() -> Vec<ApiOperation> {
             .of_server()
             .returns::<server::ServerView>(200, "No maintenance was in force.")
             .returns::<server::ServerView>(202, "Maintenance has ended."),
-        probe(get(PROBE, "getProbe", "Read what the BMC of a server is and can do")),
-        probe(post(PROBE, "probeServer", "Read what the BMC of a server is and can do")),
+        probe(get(PROBE, "getProbe", "Read what the BMC of a server is and can do; nothing is stored")),
+        probe(post(
+            PROBE,
+            "probeServer",
+            "Read what the BMC of a server is and can do; the card is kept, and the first certificate is pinned",
+        )),
         post(
             ("servers", "/api/v1/servers/{serial}/diagnostics"),
             "diagnoseServer",

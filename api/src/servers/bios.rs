@@ -84,7 +84,7 @@ pub(crate) async fn bios(
     }))
 }
 
-/// Reads a BMC. The certificate that it met is pinned if none is registered.
+/// Reads a BMC. The certificate that it met is not pinned: neither a `GET` nor a preview is in the audit log.
 pub(crate) async fn read(
     api: &Api,
     server: &Server,
@@ -97,8 +97,5 @@ pub(crate) async fn read(
     };
     let seen = shown(&reader.bmc, &reader.discovery.system, wanted).await;
     bmc.close_reader(&server.serial, &reader).await;
-    if let Some(fingerprint) = reader.met {
-        api.store().pin_server(&server.serial, server.revision, fingerprint).await?;
-    }
     Ok(seen.map_err(|error| bmc_problem(&error, Some(server.serial.as_str()))))
 }

@@ -26,7 +26,7 @@ pub(super) use import::import;
 pub(super) use inventory::inventory;
 pub(super) use list::list;
 pub(super) use maintenance::{begin_maintenance, end_maintenance};
-pub(super) use probe::probe;
+pub(super) use probe::{look, probe};
 pub(super) use release::{release, show_restored};
 pub(super) use show::show;
 pub(super) use update::update;

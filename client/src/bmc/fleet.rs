@@ -42,7 +42,7 @@ pub(super) async fn probe_all(
 }
 
 async fn probe(client: &Client, serial: String) -> Probed {
-    let card = client.get_slow(&["servers", &serial, "probe"], &[]).await.map(|response| response.body);
+    let card = client.post_slow(&["servers", &serial, "probe"], &[]).await.map(|response| response.body);
     Probed { serial, card }
 }
 

@@ -185,7 +185,7 @@ impl ProbeArgs {
         } else {
             let client = Client::new(connection)?;
             let query = [("capture", self.capture.is_some().to_string())];
-            let mut card = client.get_slow(&["servers", target, "probe"], &query).await?.body;
+            let mut card = client.post_slow(&["servers", target, "probe"], &query).await?.body;
             let capture = card.as_object_mut().and_then(|card| card.remove("capture"));
             (card, capture)
         };

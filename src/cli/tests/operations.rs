@@ -85,7 +85,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("getServerInventory", "server inventory"),
     ("endMaintenance", "server maintenance end"),
     ("beginMaintenance", "server maintenance begin"),
-    ("getProbe", "bmc probe"),
+    ("probeServer", "bmc probe"),
     ("releaseServer", "server release"),
     ("getRestoredServer", "server restored"),
     ("endMySessions", "session end"),
@@ -126,10 +126,7 @@ const COMMANDS: &[(&str, &str)] = &[
 /// The operations without a command, with the reason.
 const WITHOUT_COMMAND: &[(&str, &str)] = &[
     ("getServerCondition", "for machine managers that poll one kind; `server conditions` lists all kinds"),
-    (
-        "probeServer",
-        "the look of getProbe for clients that may not send GET for it; `bmc probe` uses getProbe",
-    ),
+    ("getProbe", "the look of probeServer without what it keeps; `bmc probe` uses probeServer"),
     ("deleteSession", BROWSER),
     ("getSession", BROWSER),
     ("createSession", BROWSER),

@@ -288,7 +288,7 @@ fn two_servers() -> Controller {
         ("GET", "/api/v1/servers") => {
             (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
         }
-        ("GET", "/api/v1/servers/XF-1/probe") => (
+        ("POST", "/api/v1/servers/XF-1/probe") => (
             200,
             json!({
                 "identity": { "manufacturer": "Contoso", "model": "3500RX", "bmc_model": "AST2600", "bmc_firmware": "1.4" },

@@ -134,8 +134,12 @@ impl TableView {
         };
         let mut sections = Vec::new();
         if !query.ended_only {
-            let reading = served.media.iter().filter(|media| media.state == "reading").count() as u64;
-            let note = format!("{} being read", words::thousands(reading));
+            let reading = served.media.iter().filter(|media| media.state == "reading").count();
+            // The page has some of the images only.
+            let note = match served.media.len() {
+                0 => String::new(),
+                shown => format!("{reading} of these {shown} being read"),
+            };
             sections.push(section("served", "Served now", served, "served").note(note).or(none));
         }
         sections.push(

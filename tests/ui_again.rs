@@ -259,3 +259,39 @@ async fn a_repair_changes_the_recipe_that_was_entered_and_previews_it() {
     assert_eq!(scene.admin.get("/api/v1/jobs").await.expect(200)["jobs"], json!([]), "nothing was made");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_a_server_shows_the_job_that_runs_and_not_one_that_waits_behind_it() {
+    let scene = scene(vec![silent("PRI-1")]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let now = async || {
+        let page = olga.get("/ui/servers/PRI-1").await.html;
+        let now = page.split("id=\"now\"").nth(1).and_then(|rest| rest.split("</section>").next());
+        now.unwrap_or_default().to_owned()
+    };
+    let job = scene.admin.create_job("PRI-1").await;
+    scene.admin.awaits_report(&job).await;
+    let queue = async |kind: &str| {
+        let order = json!({ "kind": kind, "queue": true });
+        let made = scene.admin.post("/api/v1/servers/PRI-1/condition", &order).await.expect(200);
+        made["id"].as_str().unwrap().to_owned()
+    };
+    let waiting = [queue("powerCycleHard").await, queue("bmcReset").await];
+    // More than the page lists, and all newer than the job at work.
+    for _ in 0..11 {
+        let ended = queue("inventoryOOB").await;
+        scene.admin.post(&format!("/api/v1/jobs/{ended}/cancel"), &json!({})).await.expect(202);
+        scene.complete_skipping(&ended).await;
+    }
+    let shown = now().await;
+    assert!(shown.contains(&format!("/ui/jobs/{job}")) && shown.contains("Now"), "{shown}");
+    assert!(!shown.contains("has not begun"), "{shown}");
+    // None runs: the one that waits longest is the next.
+    scene.admin.post("/api/v1/servers/PRI-1/maintenance", &json!({ "reason": "rack" })).await.expect(202);
+    scene.admin.post(&format!("/api/v1/jobs/{job}/cancel"), &json!({})).await.expect(202);
+    scene.complete_skipping(&job).await;
+    let shown = now().await;
+    assert!(shown.contains(&format!("/ui/jobs/{}", waiting[0])), "{waiting:?}: {shown}");
+    assert!(shown.contains("A job has not begun") && shown.contains("aintenance"), "{shown}");
+    scene.end().await;
+}

@@ -226,6 +226,7 @@ fn server_page(text: &str, role: CallerRole) -> String {
             "checks": [{ "name": "media", "status": "pass", "found": "it was read", "next_action": "" }, { "name": "login", "status": "fail", "found": text, "next_action": "correct it" }],
         })),
         fitting: Some(Err(text.to_owned())),
+        open: jobs.jobs.first().cloned(),
         begins: None,
         refused: Some(text.to_owned()),
     };

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
 use ui::data::{
-    ConditionList, ExplanationJson, FirmwareSetJson, InventoryJson, JobPageJson, KeptCard, LastDiagnostics,
-    ServerJson,
+    ConditionList, ExplanationJson, FirmwareSetJson, InventoryJson, JobJson, JobPageJson, KeptCard,
+    LastDiagnostics, ServerJson,
 };
 use ui::view::{Ask, AskEffect, ServerPageView, ServerParts, Tab};
 
@@ -17,6 +17,8 @@ use super::visit::{Change, Visit, encoded, html};
 
 /// The newest jobs that the page of a server shows.
 const JOBS: u32 = 10;
+/// The newest open jobs of a server that are looked at.
+const OPEN_JOBS: u32 = 100;
 
 /// Shows one server.
 pub(super) async fn show(visit: Visit, Path(serial): Path<String>) -> Response {
@@ -28,19 +30,23 @@ pub(super) async fn show(visit: Visit, Path(serial): Path<String>) -> Response {
 async fn server(visit: &Visit, serial: &str, refused: Option<String>) -> Result<Response, Refusal> {
     let path = format!("/api/v1/servers/{serial}");
     let (jobs, card) = (format!("/api/v1/jobs?server_serial={serial}&limit={JOBS}"), format!("{path}/card"));
+    // Newer jobs may have ended before the one that the server is busy with.
+    let open = format!("/api/v1/jobs?server_serial={serial}&limit={OPEN_JOBS}&filter=-condition%3Aended");
     let (inventory, conditions, diagnostics) =
         (format!("{path}/inventory"), format!("{path}/conditions"), format!("{path}/diagnostics"));
     let server: ServerJson = visit.get(&path).await?;
-    let (jobs, card, inventory, conditions, diagnostics) = tokio::try_join!(
+    let (jobs, open, card, inventory, conditions, diagnostics) = tokio::try_join!(
         visit.get::<JobPageJson>(&jobs),
+        visit.get::<JobPageJson>(&open),
         visit.get::<KeptCard>(&card),
         visit.get_if_permitted::<InventoryJson>(&inventory),
         visit.get_if_permitted::<ConditionList>(&conditions),
         visit.get_if_permitted::<LastDiagnostics>(&diagnostics),
     )?;
     let fitting = fitting(visit, &inventory).await;
-    let begins = why_not_begun(visit, &jobs).await;
-    let parts = ServerParts { inventory, conditions, diagnostics, fitting, begins, refused };
+    let open = ServerParts::next(&open.jobs).cloned();
+    let begins = why_not_begun(visit, open.as_ref()).await;
+    let parts = ServerParts { inventory, conditions, diagnostics, fitting, open, begins, refused };
     let mut frame = visit.live_frame(server.serial.clone(), Tab::Servers).await?;
     if parts.refused.is_some() {
         // The page is the response to a form: its address cannot be read again.
@@ -61,9 +67,9 @@ async fn fitting(visit: &Visit, inventory: &InventoryJson) -> Option<Result<Stri
     }
 }
 
-/// The reason why the newest open job of a server has not begun; `None` for a job that has begun.
-async fn why_not_begun(visit: &Visit, jobs: &JobPageJson) -> Option<String> {
-    let open = jobs.jobs.iter().find(|job| job.status != "complete").filter(|job| job.status == "queued")?;
+/// The reason why the open job of a server has not begun; `None` for a job that has begun.
+async fn why_not_begun(visit: &Visit, open: Option<&JobJson>) -> Option<String> {
+    let open = open.filter(|job| job.status == "queued")?;
     let path = format!("/api/v1/jobs/{}/explain", encoded(&open.job_id));
     visit.get::<ExplanationJson>(&path).await.ok().map(|why| why.summary)
 }

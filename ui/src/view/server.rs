@@ -34,10 +34,20 @@ pub struct ServerParts {
     pub diagnostics: LastDiagnostics,
     /// The firmware set that fits the server, or why none does; `None` while vendor and model are not known.
     pub fitting: Option<Result<String, String>>,
+    /// The job that has not ended, by [`ServerParts::next`].
+    pub open: Option<JobJson>,
     /// The reason why the open job of the server has not begun; `None` without such a job.
     pub begins: Option<String>,
     /// The reason why the BMC could not be read now.
     pub refused: Option<String>,
+}
+
+impl ServerParts {
+    /// The job that a server is busy with, of those that have not ended, the newest first: one that has begun, or else the one that
+    /// waits longest.
+    pub fn next(open: &[JobJson]) -> Option<&JobJson> {
+        open.iter().find(|job| job.status != "queued").or(open.last())
+    }
 }
 
 /// One server.
@@ -170,8 +180,7 @@ impl ServerPageView {
     ) -> Self {
         let now = f.now;
         let (state, word, why) = standing(server, now);
-        let running = jobs.jobs.iter().find(|job| job.status != "complete");
-        let now_job = running.map(|job| NowJob::of(job, parts.begins.as_deref()));
+        let now_job = parts.open.as_ref().map(|job| NowJob::of(job, parts.begins.as_deref()));
         let card = kept.card.as_ref().unwrap_or(&Value::Null);
         let plan = &card["slot_plan"];
         let observed = server.observed.as_ref();

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use settings::{Settings, Sources};
 
-use crate::kit::{ApiResponse, Client, DataDir, POLL_INTERVAL, binary};
+use crate::kit::{ApiResponse, Client, DataDir, POLL_INTERVAL, Scene, binary, silent};
 
 const SERVERS: usize = 12;
 
@@ -103,4 +104,60 @@ async fn no_request_is_lost_while_keys_are_rotated_and_the_controller_restarts()
             assert!(!said.contains(line.split(' ').next().unwrap()), "a key is shown");
         }
     }
+}
+
+/// A reload that waits for a file in its middle: the report secret is rotated meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_began_before_a_rotation_keeps_the_new_report_secret() {
+    let former = "the first report secret";
+    let scene = Scene::start_with(vec![silent("ROT-1")], |settings, folder| {
+        let path = folder.join("report.secret");
+        std::fs::write(&path, format!("{former}\n")).unwrap();
+        settings.webhook_secret = Some(format!("file:{}", path.display()).parse().unwrap());
+    })
+    .await;
+    let (path, pipe) = (scene.folder.path().join("report.secret"), scene.folder.path().join("authorities"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let flags = [
+        ("STORAGE_ROOT", scene.folder.path().join("data").display().to_string()),
+        ("WEBHOOK_SECRET", format!("file:{}", path.display())),
+        ("REDFISH_CA_FILE", pipe.display().to_string()),
+    ];
+    let settings = Settings::load(&Sources {
+        flags: flags.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+        environment: &|_| None,
+        variables: Vec::new(),
+        file: None,
+    })
+    .unwrap();
+    let authorities = scene.running.certificates.as_ref().unwrap().authority();
+    let job = scene.admin.create_job("ROT-1").await;
+    scene.admin.awaits_report(&job).await;
+
+    let runtime = tokio::runtime::Handle::current();
+    let rotate = async {
+        let listed = scene.admin.get("/api/v1/secrets").await.expect(200);
+        let report = listed["secrets"].as_array().unwrap().iter().find(|secret| secret["name"] == "report");
+        let from = json!({ "from": report.unwrap()["key_id"] });
+        scene.admin.post("/api/v1/secrets/report/rotate", &from).await.expect(200);
+    };
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            let reload = scope.spawn(|| {
+                let _runtime = runtime.enter();
+                scene.running.reload(&settings).map(drop)
+            });
+            // Opens when the reload reads the file.
+            let mut writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+            runtime.block_on(rotate);
+            std::io::Write::write_all(&mut writer, authorities.as_bytes()).unwrap();
+            drop(writer);
+            reload.join().unwrap().unwrap();
+        });
+    });
+    let new = std::fs::read_to_string(&path).unwrap().trim_end().to_owned();
+    assert_ne!(new, former);
+    let report = json!({ "job_id": job, "status": "success" });
+    scene.admin.without_token().report("ROT-1", &new, &report).await.expect(200);
+    scene.end().await;
 }

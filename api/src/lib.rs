@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{MethodRouter, delete, get, post};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::firmware_files::FirmwareFiles;
 use ::media::AddressPolicy;
@@ -109,6 +109,9 @@ pub struct Api {
     pub keys: Arc<Keys>,
     /// Reads the shared report secrets again.
     pub renew_report_secrets: Arc<dyn Fn() + Send + Sync>,
+    /// Held from the read of the files of the report secrets until they are in force. A rotation and a reload do both one after the
+    /// other, so neither brings back what the other one replaced.
+    pub report_renewal: Arc<Mutex<()>>,
     /// Who reads task images by the path of their job.
     pub media: Arc<MediaAccess>,
     /// The workers elsewhere.

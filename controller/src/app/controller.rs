@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::key_set::HttpsKeySet;
@@ -164,10 +164,14 @@ impl Controller {
         let feed = Feed::new(store.clone(), stop);
         let report_secrets =
             Arc::new(RwLock::new(report_secrets(&keys.report_source(), environment.clock.now())?));
+        let report_renewal = Arc::new(Mutex::new(()));
         let renew_report_secrets = {
             let (keys, clock) = (Arc::clone(keys), Arc::clone(&environment.clock));
-            let secrets = Arc::clone(&report_secrets);
-            Arc::new(move || renew_report_secrets(&keys.report_source(), &secrets, clock.now()))
+            let (secrets, renewal) = (Arc::clone(&report_secrets), Arc::clone(&report_renewal));
+            Arc::new(move || {
+                let _renewal = renewal.lock();
+                renew_report_secrets(&keys.report_source(), &secrets, clock.now());
+            })
         };
         let api = Api {
             registry: None,
@@ -199,6 +203,7 @@ impl Controller {
             resolver: Arc::new(Resolver::new(keys.master())),
             keys: Arc::clone(keys),
             renew_report_secrets,
+            report_renewal,
             metrics,
             storage: settings.storage_root.clone(),
             task_iso_dir: settings.task_iso_dir.clone(),

@@ -45,8 +45,6 @@ impl RunningController {
     /// When a file or key that a setting names cannot be used; then nothing has changed.
     pub fn reload(&self, settings: &Settings) -> Result<Vec<&'static str>, StartError> {
         purposes::check(settings)?;
-        let report_source = ReportSource::of(settings);
-        let secrets = controller::report_secrets(&report_source, self.parts.clock.now())?;
         let users = controller::auth_config(settings)?;
         let users = self.parts.api.auth.check(users).map_err(setting("set up authentication"))?;
         let authorities = controller::bmc_authorities(settings)?;
@@ -57,6 +55,10 @@ impl RunningController {
             .map(|certificates| certificates.read_lists())
             .transpose()
             .map_err(setting("use REPORT_CLIENT_CRL_FILE"))?;
+        // A rotation may have replaced the files of the report secrets while the other files were read.
+        let renewal = api.report_renewal.lock();
+        let report_source = ReportSource::of(settings);
+        let secrets = controller::report_secrets(&report_source, self.parts.clock.now())?;
         // The last part that can be refused: it is in force when it is accepted.
         if let Some(certificates) = &self.certificates {
             certificates.reload().map_err(setting("use TLS_CERT_FILE and TLS_KEY_FILE"))?;
@@ -65,6 +67,7 @@ impl RunningController {
         // The next rotation, and the end of its overlap, use the files of these settings.
         api.keys.use_report_source(report_source);
         *api.report_secrets.write() = secrets;
+        drop(renewal);
         if let (Some(certificates), Some(revoked)) = (reporters, revoked) {
             certificates.apply(revoked);
         }

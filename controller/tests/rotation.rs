@@ -22,6 +22,8 @@ const CANARY: &str = "canary-password-5Gq2";
 const DATA: &str = "SHOAL_TEST_ROTATED_DATA";
 const POINT: &str = "SHOAL_TEST_ROTATION_POINT";
 const KEY: &str = "SHOAL_TEST_ROTATED_KEY";
+/// The backup that a child process restores into its data directory.
+const BACKUP: &str = "SHOAL_TEST_RESTORED_BACKUP";
 /// More servers than one transaction of a pass reads.
 const SERVERS: usize = 300;
 
@@ -142,29 +144,39 @@ fn copy(from: &Path, to: &Path) {
 /// No test of its own: the process that is killed.
 #[tokio::test]
 async fn child() {
-    let (Ok(data), Ok(point), Ok(key)) = (std::env::var(DATA), std::env::var(POINT), std::env::var(KEY))
-    else {
-        return;
-    };
-    let (name, from) = key.split_once(' ').unwrap();
+    let (Ok(data), Ok(point)) = (std::env::var(DATA), std::env::var(POINT)) else { return };
     let settings = settings(&PathBuf::from(data));
+    let die_at_the_point = || {
+        let left = AtomicI64::new(point.parse().unwrap());
+        failpoint::install(Box::new(move |_| {
+            if left.fetch_sub(1, Ordering::SeqCst) == 0 {
+                std::process::abort();
+            }
+        }));
+    };
+    if let Ok(backup) = std::env::var(BACKUP) {
+        die_at_the_point();
+        backup::restore(&settings, Path::new(&backup), at(1)).unwrap();
+        return;
+    }
+    let Ok(key) = std::env::var(KEY) else { return };
+    let (name, from) = key.split_once(' ').unwrap();
     let opened = open(&settings).await;
-    let left = AtomicI64::new(point.parse().unwrap());
-    failpoint::install(Box::new(move |_| {
-        if left.fetch_sub(1, Ordering::SeqCst) == 0 {
-            std::process::abort();
-        }
-    }));
+    die_at_the_point();
     rotate(&opened, name.parse().unwrap(), from).await.unwrap();
 }
 
 /// Rotates in a process that dies at this failpoint. Whether it died.
 fn killed(data: &Path, point: u32, name: SecretName, from: &str) -> bool {
+    killed_with(data, point, (KEY, format!("{} {from}", name.as_str())))
+}
+
+fn killed_with(data: &Path, point: u32, (name, value): (&str, String)) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
         .env(DATA, data)
         .env(POINT, point.to_string())
-        .env(KEY, format!("{} {from}", name.as_str()))
+        .env(name, value)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
@@ -312,6 +324,37 @@ async fn a_backup_from_before_a_rotation_names_its_key_and_is_restored_with_it()
     rotate(&opened, SecretName::Master, &old).await.unwrap();
     drop(opened);
     assert_ne!(read_all(&target).await, [old.as_str()]);
+}
+
+#[tokio::test]
+async fn a_restore_that_is_killed_at_any_file_is_repeated_and_leaves_no_part_of_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = filled(&folder.path().join("data")).await;
+    let backup = folder.path().join("backup");
+    let made = backup::back_up(&source, &backup, true, at(0)).unwrap();
+    assert!(made.master_key);
+    let key = fs::read(source.master_key_file()).unwrap();
+    let mut points = 0;
+    loop {
+        let target = settings(&folder.path().join(format!("target-{points}")));
+        let died = killed_with(&target.storage_root, points, (BACKUP, backup.display().to_string()));
+        if let Ok(left) = fs::read(target.master_key_file()) {
+            assert_eq!(left, key, "point {points}");
+        }
+        if !died {
+            break;
+        }
+        backup::restore(&target, &backup, at(1)).unwrap_or_else(|why| panic!("point {points}: {why}"));
+        assert_eq!(fs::read(target.master_key_file()).unwrap(), key, "point {points}");
+        let keys = fs::read_dir(&target.storage_root).unwrap().map(|entry| entry.unwrap().file_name());
+        let keys: Vec<_> = keys.filter(|name| name.to_string_lossy().contains("key")).collect();
+        assert_eq!(keys, ["master.key"], "point {points}");
+        fs::copy(source.storage_root.join("report.secret"), target.storage_root.join("report.secret"))
+            .unwrap();
+        read_all(&target).await;
+        points += 1;
+    }
+    assert!(points >= 2 * 3, "the database and the key have three points each: {points}");
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256, Sha512};
 use super::error::{BackupError, file};
 use super::names::{BLOBS, DATA, DATABASE, LIBRARY, SUMMARY, SUMS, names, sync_directory};
 use super::work::Work;
+use model::failpoint;
 
 /// When tags were pushed, by the paths of their records in the backup.
 pub(super) type TagTimes = BTreeMap<PathBuf, SystemTime>;
@@ -162,6 +163,8 @@ impl Copier {
             return Ok(Copied::Done);
         }
         let mut copy = create(&target)?;
+        let name = relative.to_string_lossy();
+        failpoint::hit_file("created", &name);
         let (mut sha256, mut sha512) = (Sha256::new(), Sha512::new());
         loop {
             let read = source.read(&mut self.chunk).map_err(file("read", from))?;
@@ -188,7 +191,9 @@ impl Copier {
                 .insert(format!("{}: the content does not have the digest of its name", from.display()));
             return Ok(Copied::Damaged);
         }
+        failpoint::hit_file("write", &name);
         copy.sync_all().map_err(file("sync", &target))?;
+        failpoint::hit_file("synced", &name);
         Ok(Copied::Done)
     }
 

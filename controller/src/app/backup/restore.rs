@@ -3,6 +3,9 @@
 //! ```text
 //!   verify --> locks --> empty? (or the marker: a restore was interrupted, its files are removed) --> marker --> files --> no marker
 //! ```
+//!
+//! The master key is copied under another name and renamed: a file with its name has a whole key, and is never removed, because an
+//! operator may have put it there.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -103,6 +106,9 @@ fn places_of(marker: &Path) -> Result<Vec<String>, BackupError> {
     }
 }
 
+/// The end of the name of a master key whose copy is not complete.
+const KEY_PART: &str = ".restoring";
+
 /// The directories of a restore.
 struct Target {
     storage: PathBuf,
@@ -122,8 +128,16 @@ impl Target {
         })
     }
 
+    /// The master key while it is copied.
+    fn key_part(&self) -> PathBuf {
+        let mut path = self.key.clone().into_os_string();
+        path.push(KEY_PART);
+        PathBuf::from(path)
+    }
+
     fn require_empty(&self) -> Result<(), BackupError> {
-        let used = self.database_files().into_iter().find(|path| path.symlink_metadata().is_ok());
+        let files = self.database_files().into_iter().chain([self.key_part()]);
+        let used = files.into_iter().find(|path| path.symlink_metadata().is_ok());
         if let Some(path) = used {
             return Err(BackupError::NotEmpty { path });
         }
@@ -143,7 +157,8 @@ impl Target {
 
     /// The text of the marker: what it means, and the places that were empty.
     fn marker(&self) -> String {
-        let places = std::iter::once(&self.database).chain(self.directories());
+        let key_part = self.key_part();
+        let places = [&self.database, &key_part].into_iter().chain(self.directories());
         let places: String = places.map(|path| format!("{EMPTY}{}\n", path.display())).collect();
         format!("a restore is not complete; run shoal restore again\n{places}")
     }
@@ -153,7 +168,8 @@ impl Target {
     fn clear(&self, found_empty: &[String]) -> Result<(), BackupError> {
         let was_empty = |path: &Path| found_empty.iter().any(|place| *place == path.display().to_string());
         let database = was_empty(&self.database).then(|| self.database_files());
-        for path in database.into_iter().flatten() {
+        let key_part = Some(self.key_part()).filter(|path| was_empty(path));
+        for path in database.into_iter().flatten().chain(key_part) {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(file("remove", &path)(error));
@@ -210,7 +226,7 @@ impl Target {
             return Some((self.database.parent()?.to_owned(), PathBuf::from(name)));
         }
         if relative == Path::new(MASTER_KEY) {
-            let place = (self.storage.clone(), PathBuf::from(self.key.file_name()?));
+            let place = (self.key.parent()?.to_owned(), PathBuf::from(self.key_part().file_name()?));
             return (!self.key.exists()).then_some(place);
         }
         let below = |directory: &str| relative.strip_prefix(directory).ok().map(Path::to_owned);
@@ -234,6 +250,9 @@ impl Target {
                 }
             };
             match copier.copy(&backup.join(relative), &below, &Promised::Sha256(hex.to_owned()))? {
+                Copied::Done if relative == Path::new(MASTER_KEY) => {
+                    fs::rename(self.key_part(), &self.key).map_err(file("rename", &self.key))
+                }
                 Copied::Done => Ok(()),
                 Copied::Before | Copied::Gone | Copied::Damaged => Err(BackupError::Damaged {
                     reason: format!("{} changed while it was restored", relative.display()),

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Only what a boot partition needs: names of 8 and 3 characters, no free space, fixed dates. Invariant: the number of clusters
-//! is one that every reader takes for FAT16, and equal files give equal bytes.
+//! is one that every reader takes for FAT16, the FAT has an entry for each of them, and equal files give equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -151,11 +151,8 @@ impl Writer {
         if clusters > MOST_CLUSTERS || root.len() + 32 > ROOT_ENTRIES * 32 {
             return Err("the boot files do not fit into a FAT16 file system".to_owned());
         }
-        let fat_sectors = ((clusters + 2) * 2).div_ceil(SECTOR);
         let per_cluster = self.cluster / SECTOR;
-        let total = 1 + 2 * fat_sectors + ROOT_ENTRIES * 32 / SECTOR + clusters * per_cluster;
-        // Whole sectors of a CD.
-        let total = total.next_multiple_of(4);
+        let (fat_sectors, total) = extent(clusters, per_cluster);
         let mut image = b"\xeb\x3c\x90SHOAL   ".to_vec();
         image.extend((SECTOR as u16).to_le_bytes());
         image.push(per_cluster as u8);
@@ -187,6 +184,19 @@ impl Writer {
         image.resize(total * SECTOR, 0);
         Ok(image)
     }
+}
+
+/// The sectors of one FAT, and of the whole file system, which is whole sectors of a CD.
+fn extent(clusters: usize, per_cluster: usize) -> (usize, usize) {
+    let table = |clusters: usize| ((clusters + 2) * 2).div_ceil(SECTOR);
+    let before = |fat_sectors: usize| 1 + 2 * fat_sectors + ROOT_ENTRIES * 32 / SECTOR;
+    let total = |fat_sectors: usize| (before(fat_sectors) + clusters * per_cluster).next_multiple_of(4);
+    let fat_sectors = table(clusters);
+    // A reader counts the sectors at the end as clusters too: up to three more, and each has an entry. A table that is one
+    // sector longer has entries for far more than these.
+    let counted = (total(fat_sectors) - before(fat_sectors)) / per_cluster;
+    let fat_sectors = table(counted);
+    (fat_sectors, total(fat_sectors))
 }
 
 #[cfg(test)]
@@ -248,6 +258,27 @@ mod tests {
             let clusters = sectors / usize::from(image[13]);
             assert!((4085..65_525).contains(&clusters), "{length}: {clusters}");
             assert_eq!(read(&image, "A").unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn the_table_has_an_entry_for_every_cluster_that_a_reader_counts() {
+        for per_cluster in [1, 2, 4, 8, 16, 32, 64] {
+            for clusters in (LEAST_CLUSTERS..LEAST_CLUSTERS + 520).chain(MOST_CLUSTERS - 260..=MOST_CLUSTERS)
+            {
+                let (fat_sectors, total) = extent(clusters, per_cluster);
+                let counted = (total - 1 - 2 * fat_sectors - ROOT_ENTRIES * 32 / SECTOR) / per_cluster;
+                let case = format!("{clusters} clusters of {per_cluster} sectors: {fat_sectors}, {counted}");
+                assert!(fat_sectors * SECTOR / 2 >= counted + 2, "{case}");
+                assert!((clusters..clusters + 4).contains(&counted) && counted < 65_525, "{case}");
+                assert_eq!(total % 4, 0, "{case}");
+                // The shortest table is taken wherever it is long enough.
+                let least = (clusters + 2).div_ceil(SECTOR / 2);
+                let before = 1 + 2 * least + ROOT_ENTRIES * 32 / SECTOR;
+                let counted = ((before + clusters * per_cluster).next_multiple_of(4) - before) / per_cluster;
+                let enough = least * SECTOR / 2 >= counted + 2;
+                assert_eq!(fat_sectors, least + usize::from(!enough), "{case}");
+            }
         }
     }
 

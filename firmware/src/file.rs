@@ -12,7 +12,7 @@ use crate::identity::{Component, InvalidIdentity, Model, Vendor};
 const NAME_MAX: usize = 255;
 const VERSION_MAX: usize = 128;
 /// The most models of one file.
-const MAX_MODELS: usize = 500;
+pub(crate) const MAX_MODELS: usize = 500;
 
 /// A SHA-256 digest.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]

@@ -164,9 +164,10 @@ impl ImportCatalogue {
 
     /// Whether an entry is for a wanted model and component. What the catalogue does not state does not exclude an entry.
     fn wants(&self, listed: &Listed) -> bool {
+        let stated = listed.models(listed.component.or(self.for_component));
         let model = self.models.is_empty()
-            || listed.models.is_empty()
-            || self.models.iter().any(|model| listed.models.contains(model));
+            || stated.is_empty()
+            || self.models.iter().any(|model| stated.contains(model));
         let component = self.components.is_empty()
             || listed.component.is_none_or(|component| self.components.contains(&component));
         model && component
@@ -230,7 +231,7 @@ impl Row {
         json!({
             "state": self.state(), "path": path, "vendor": vendor, "title": title, "version": version,
             "component": ready.map(|ready| ready.file.component).or(self.listed.component),
-            "models": ready.map_or_else(|| json!(self.listed.models), |ready| json!(ready.file.models())),
+            "models": ready.map_or_else(|| json!(self.listed.models(self.listed.component)), |ready| json!(ready.file.models())),
             "sha256": ready.map(|ready| ready.file.sha256.hex()), "size": ready.map(|ready| ready.file.size),
             "verified": ready.is_some_and(|ready| ready.verified), "digest": self.digest(), "note": note,
         })

@@ -10,7 +10,7 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 
 use super::{Checksum, Listed};
-use crate::file::{FileName, FirmwareFile, Sha256Digest};
+use crate::file::{FileName, FirmwareFile, MAX_MODELS, Sha256Digest};
 use crate::identity::{Component, InvalidIdentity, Model};
 
 const PIECE: usize = 1 << 20;
@@ -47,6 +47,11 @@ pub enum CatalogueProblem {
     /// The catalogue states no model.
     #[error("the catalogue states no model; give --for-model")]
     NoModel,
+    /// There are more models than a file can have.
+    #[error(
+        "the file is for more than {MAX_MODELS} models; add it with `shoal firmware add` for the models that you have"
+    )]
+    TooManyModels,
     /// The catalogue states no known component.
     #[error("the catalogue states no known component; give --for-component")]
     NoComponent,
@@ -79,9 +84,13 @@ pub type Checked = Result<CheckResult, CatalogueProblem>;
 pub fn check(folder: &Path, listed: &Listed, additions: &Additions) -> Checked {
     let path = place(folder, &listed.path)?;
     let component = listed.component.or(additions.component).ok_or(CatalogueProblem::NoComponent)?;
-    let models = if listed.models.is_empty() { additions.models.clone() } else { listed.models.clone() };
+    let stated = listed.models(Some(component));
+    let models = if stated.is_empty() { additions.models.clone() } else { stated };
     if models.is_empty() {
         return Err(CatalogueProblem::NoModel);
+    }
+    if models.len() > MAX_MODELS {
+        return Err(CatalogueProblem::TooManyModels);
     }
     let mut file = File::open(&path)?;
     let length = file.metadata()?.len();

@@ -16,15 +16,13 @@ use std::io::Read;
 
 use super::words;
 use super::xml::{Element, Piece, Xml};
-use super::{Checksum, Each, Listed, Malformed, utf8};
+use super::{Checksum, Each, Listed, Malformed, add_model, utf8};
 use crate::file::Restart;
 use crate::identity::{Component, Model, Vendor};
 
 const VENDOR: &str = "dell";
 /// The endings of the files that the BMC takes.
 const ENDINGS: [&str; 7] = ["exe", "d7", "d9", "d10", "pm", "usc", "efi"];
-/// The most devices or systems that are read of one entry.
-const MAX_MODELS: usize = 400;
 
 /// The values of an entry that have been read so far.
 #[derive(Default)]
@@ -111,11 +109,11 @@ impl Entry {
             "Name" => set(&mut self.title),
             "Category" => set(&mut self.category),
             "Brand" => set(&mut self.brand),
-            "Device" if self.devices.len() < MAX_MODELS => self.devices.extend(text.parse::<Model>().ok()),
-            "Model" if self.systems.len() < MAX_MODELS => {
+            "Device" => add_model(&mut self.devices, text),
+            "Model" => {
                 // BMCs name the model with its brand, some catalogues without.
-                self.systems.extend(text.parse::<Model>().ok());
-                self.systems.extend(format!("{} {text}", self.brand).parse::<Model>().ok());
+                add_model(&mut self.systems, text);
+                add_model(&mut self.systems, &format!("{} {text}", self.brand));
             }
             _ => {}
         }
@@ -131,10 +129,6 @@ impl Entry {
         if !ENDINGS.contains(&ending.as_str()) {
             return None;
         }
-        let models = match component {
-            Some(component) if component.is_of_server() => self.systems,
-            _ => self.devices,
-        };
         let vendor: Vendor = VENDOR.parse().ok()?;
         Some(Listed {
             path: self.path,
@@ -142,7 +136,8 @@ impl Entry {
             title: self.title,
             version: self.version,
             component,
-            models,
+            systems: self.systems,
+            devices: self.devices,
             size: self.size,
             checksum: self.md5,
             restart: self.restart,

@@ -40,7 +40,8 @@ pub(crate) fn read(input: impl Read, each: &mut Each<'_>) -> Result<(), Malforme
             component: words::component(&[&entry.description]),
             title: entry.description,
             version: entry.version,
-            models: BTreeSet::new(),
+            systems: BTreeSet::new(),
+            devices: BTreeSet::new(),
             size: None,
             checksum: None,
             restart: match entry.reboot_required.as_deref() {

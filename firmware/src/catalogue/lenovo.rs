@@ -17,7 +17,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::xml::{Piece, Xml};
-use super::{Checksum, Each, Limited, Listed, Malformed, utf8, words};
+use super::{Checksum, Each, Limited, Listed, Malformed, add_model, utf8, words};
 use crate::identity::{Model, Vendor};
 
 /// The beginning of the names of packages and of what describes them.
@@ -25,7 +25,6 @@ pub(crate) const PREFIX: &str = "lnvgy_";
 const VENDOR: &str = "lenovo";
 /// The most bytes of a document.
 const MAX_BYTES: u64 = 64 << 20;
-const MAX_MODELS: usize = 400;
 
 pub(crate) fn read(input: impl Read, path: &Path, each: &mut Each<'_>) -> Result<(), Malformed> {
     let input = Limited::new(input, MAX_BYTES);
@@ -63,8 +62,8 @@ pub(crate) fn package(input: impl Read, package: &str) -> Result<Option<Listed>,
                     ("VALUE", "version") => set(&mut version, value),
                     ("VALUE", "payload") => set(&mut payload, value),
                     ("VALUE", "category") => set(&mut category, value),
-                    ("VALUE", "applicablemachinetypes") if models.len() < MAX_MODELS => {
-                        models.extend(machine_types(value));
+                    ("VALUE", "applicablemachinetypes") => {
+                        machine_types(value).for_each(|kind| add_model(&mut models, kind));
                     }
                     (ended, _) if ended.starts_with("PROPERTY") => property.clear(),
                     _ => {}
@@ -86,8 +85,8 @@ fn set(place: &mut String, value: &str) {
 }
 
 /// The machine types in brackets: `[7X06][7X05]`.
-fn machine_types(text: &str) -> impl Iterator<Item = Model> + '_ {
-    text.split('[').skip(1).filter_map(|rest| rest.split(']').next()?.parse().ok())
+fn machine_types(text: &str) -> impl Iterator<Item = &str> {
+    text.split('[').skip(1).filter_map(|rest| rest.split(']').next())
 }
 
 #[derive(Deserialize)]
@@ -156,7 +155,9 @@ fn listed(
         component: words::component(&[parts.get(2).copied().unwrap_or_default(), category]),
         title: package.to_owned(),
         version: version.to_owned(),
-        models,
+        // A package is for machines, whatever its component.
+        systems: models.clone(),
+        devices: models,
         size: None,
         checksum,
         restart: None,

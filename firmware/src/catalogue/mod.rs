@@ -13,6 +13,7 @@
 //! | `lenovo` | one XML for each package, or a JSON index | models (machine types) in the XML, checksum in the JSON index |
 //!
 //! What a catalogue does not state is not guessed: a file without a model or a component is not ready until the operator gives it.
+//! Models of servers and of devices stay apart until the component is known, which decides between them.
 //!
 //! Invariants: reading needs memory for one entry, however long the catalogue is; a document type, an entity other than the five
 //! of XML, nesting deeper than [`xml::MAX_DEPTH`] and sizes beyond the limits end it with an error; a path that leaves the folder is
@@ -40,7 +41,7 @@ use flate2::read::MultiGzDecoder;
 pub use check::{Additions, CatalogueProblem, CheckResult, Checked, check};
 pub(crate) use encoding::{Limited, utf8};
 
-use crate::file::{Restart, Sha256Digest};
+use crate::file::{MAX_MODELS, Restart, Sha256Digest};
 use crate::identity::{Component, InvalidIdentity, Model, Vendor};
 
 /// The most bytes of a catalogue after decompression.
@@ -84,14 +85,35 @@ pub struct Listed {
     pub version: String,
     /// The component, if the catalogue states one that is known.
     pub component: Option<Component>,
-    /// The models, if the catalogue states any.
-    pub models: BTreeSet<Model>,
+    /// The models of servers that the catalogue states.
+    pub systems: BTreeSet<Model>,
+    /// The models of devices that the catalogue states.
+    pub devices: BTreeSet<Model>,
     /// The length in bytes, if it is stated.
     pub size: Option<u64>,
     /// The checksum, if one of a known kind is stated.
     pub checksum: Option<Checksum>,
     /// Whether the host must restart, if it is stated.
     pub restart: Option<Restart>,
+}
+
+impl Listed {
+    /// The stated models for a component: those of servers for a part of the server itself, else those of devices. All of them
+    /// while the component is unknown.
+    pub fn models(&self, component: Option<Component>) -> BTreeSet<Model> {
+        match component {
+            Some(component) if component.is_of_server() => self.systems.clone(),
+            Some(_) => self.devices.clone(),
+            None => self.systems.union(&self.devices).cloned().collect(),
+        }
+    }
+}
+
+/// Adds a model, unless there are too many for one file already: one more than a file may have is enough to refuse it.
+pub(crate) fn add_model(models: &mut BTreeSet<Model>, text: &str) {
+    if models.len() <= MAX_MODELS {
+        models.extend(text.parse::<Model>().ok());
+    }
 }
 
 /// Why a catalogue cannot be read.

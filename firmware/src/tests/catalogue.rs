@@ -101,10 +101,11 @@ fn the_catalogue_of_all_systems_is_read_alike_in_utf_8_in_utf_16_and_compressed(
     assert_eq!((bios.component, bios.version.as_str()), (Some(Component::Bios), "2.19.1"));
     assert_eq!((bios.size, bios.restart), (Some(7), Some(Restart::Host)));
     assert_eq!(bios.title, "BIOS & Utilities");
-    let models: Vec<&str> = bios.models.iter().map(crate::Model::as_str).collect();
+    let models: Vec<&str> = bios.systems.iter().map(crate::Model::as_str).collect();
     assert_eq!(models, ["PowerEdge R640", "PowerEdge R740 & R740xd", "R640", "R740 & R740xd"]);
     assert_eq!((plain[1].component, plain[1].restart), (Some(Component::Bmc), Some(Restart::None)));
-    let nic: Vec<&str> = plain[2].models.iter().map(crate::Model::as_str).collect();
+    let nic = plain[2].models(plain[2].component);
+    let nic: Vec<&str> = nic.iter().map(crate::Model::as_str).collect();
     assert_eq!(
         (plain[2].component, nic),
         (Some(Component::Nic), vec!["X710 10GbE"]),
@@ -129,12 +130,12 @@ fn the_index_of_a_repository_and_the_files_of_packages_are_read() {
         ("ilo5_272.fwpkg", Some(Component::Bmc), Some(Restart::None)),
     ];
     assert_eq!(rows, expected);
-    assert!(hpe.iter().all(|one| one.models.is_empty() && one.checksum.is_none()));
+    assert!(hpe.iter().all(|one| one.models(None).is_empty() && one.checksum.is_none()));
 
     let package = with("lnvgy_fw_uefi_ive176h-3.20_anyos_32-64.xml", LENOVO.as_bytes()).1.unwrap();
     let [one] = package.as_slice() else { panic!("{package:?}") };
     assert_eq!((one.component, one.version.as_str()), (Some(Component::Bios), "3.20"));
-    let models: Vec<&str> = one.models.iter().map(crate::Model::as_str).collect();
+    let models: Vec<&str> = one.systems.iter().map(crate::Model::as_str).collect();
     assert_eq!(models, ["7X05", "7X06", "7Y51"]);
 
     let index = format!(
@@ -149,7 +150,7 @@ fn the_index_of_a_repository_and_the_files_of_packages_are_read() {
         (one.path.as_str(), one.component, one.version.as_str()),
         ("lnvgy_fw_xcc.uxz", Some(Component::Bmc), "7.80")
     );
-    assert!(one.checksum.is_some() && one.models.is_empty());
+    assert!(one.checksum.is_some() && one.models(None).is_empty());
 }
 
 #[test]
@@ -235,6 +236,79 @@ fn a_preview_says_what_is_ready_missing_damaged_and_incomplete() {
     assert!(!state(&hpe[0], &given).unwrap().verified, "this catalogue has no checksum");
     let unknown = Listed { component: None, ..hpe[0].clone() };
     assert!(matches!(state(&unknown, &given), Err(CatalogueProblem::NoComponent)));
+}
+
+/// An entry of firmware that no table knows, with these devices and systems.
+fn unknown(devices: &[String], systems: &[String]) -> String {
+    let shown = |name: &str, of: &[String]| {
+        of.iter().map(|text| format!("<{name}><Display>{text}</Display></{name}>")).collect::<String>()
+    };
+    format!(
+        r#"<Manifest><SoftwareComponent path="Widget.EXE" vendorVersion="1.0"><Name><Display>Widget</Display></Name>
+        <ComponentType value="FRMW"/><SupportedDevices>{}</SupportedDevices>
+        <SupportedSystems><Brand><Display>PowerEdge</Display>{}</Brand></SupportedSystems></SoftwareComponent></Manifest>"#,
+        shown("Device", devices),
+        shown("Model", systems),
+    )
+}
+
+/// The models of the only file of a catalogue, with the operator's component and models.
+fn models_of(
+    name: &str,
+    catalogue: &str,
+    component: Component,
+    models: &[&str],
+) -> Result<Vec<String>, CatalogueProblem> {
+    let (folder, found) = with(name, catalogue.as_bytes());
+    let [listed] = found.unwrap().try_into().unwrap();
+    fs::write(folder.path().join(&listed.path), b"bytes").unwrap();
+    let models = models.iter().map(|model| model.parse().unwrap()).collect();
+    let checked = check(folder.path(), &listed, &Additions { models, component: Some(component) });
+    checked.map(|ready| ready.file.models().iter().map(|model| model.as_str().to_owned()).collect())
+}
+
+#[test]
+fn a_file_of_an_unknown_component_has_the_models_that_belong_to_the_component_of_the_operator() {
+    let [device, system] = [["A widget".to_owned()], ["R640".to_owned()]];
+    let both = unknown(&device, &system);
+    let of =
+        |catalogue: &str, component, models: &[&str]| models_of("Catalog.xml", catalogue, component, models);
+    assert_eq!(of(&both, Component::Psu, &["R750"]).unwrap(), ["PowerEdge R640", "R640"]);
+    assert_eq!(of(&both, Component::Gpu, &["Another"]).unwrap(), ["A widget"]);
+    let device = unknown(&device, &[]);
+    assert_eq!(of(&device, Component::Psu, &["R750"]).unwrap(), ["R750"], "a device is no model of a server");
+    assert!(matches!(of(&device, Component::Psu, &[]), Err(CatalogueProblem::NoModel)));
+    let system = unknown(&[], &system);
+    assert_eq!(of(&system, Component::Gpu, &["A widget"]).unwrap(), ["A widget"]);
+    // A choice by model comes before the component is known.
+    let listed = &with("Catalog.xml", both.as_bytes()).1.unwrap()[0];
+    assert_eq!((listed.component, listed.models(None).len()), (None, 3));
+}
+
+#[test]
+fn a_file_of_more_models_than_one_can_have_is_refused_and_none_is_left_out() {
+    let names = |count: usize| (0..count).map(|number| format!("M{number}")).collect::<Vec<String>>();
+    let lenovo = |count: usize| {
+        let types: String = names(count).iter().map(|name| format!("[{name}]")).collect();
+        LENOVO.replace("<VALUE>[7X06]</VALUE>", "").replace("[7X05][7Y51]", &types)
+    };
+    let package = "lnvgy_fw_uefi_ive176h-3.20_anyos_32-64.xml";
+    // The name of a system counts with its brand and without.
+    for (name, catalogue, component, count) in [
+        ("Catalog.xml", unknown(&names(500), &[]), Component::Gpu, Some(500)),
+        ("Catalog.xml", unknown(&names(501), &[]), Component::Gpu, None),
+        ("Catalog.xml", unknown(&names(501), &names(3)), Component::Psu, Some(6)),
+        ("Catalog.xml", unknown(&[], &names(250)), Component::Psu, Some(500)),
+        ("Catalog.xml", unknown(&[], &names(251)), Component::Psu, None),
+        (package, lenovo(500), Component::Bios, Some(500)),
+        (package, lenovo(9_000), Component::Bios, None),
+    ] {
+        match (models_of(name, &catalogue, component, &[]), count) {
+            (Ok(models), Some(count)) => assert_eq!(models.len(), count, "{name}"),
+            (Err(CatalogueProblem::TooManyModels), None) => {}
+            (other, count) => panic!("{name}: {count:?}, not {other:?}"),
+        }
+    }
 }
 
 #[test]

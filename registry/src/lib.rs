@@ -61,6 +61,7 @@ mod error;
 pub mod fuzz;
 mod http;
 mod immutable;
+mod links;
 mod manifest;
 mod name;
 mod pattern;

@@ -9,7 +9,8 @@
 //! The bytes are never rewritten: what is stored and served is what the client sent. A document that can be parsed both
 //! as an image and as an index is refused, so that two clients cannot see different content under one digest. Layers
 //! that may not be distributed, or that have URLs, may be missing. A missing `subject` is valid; a manifest with a
-//! `subject` is recorded as its referrer.
+//! `subject` is recorded as its referrer. What a document refers to must be readable by the rules of `links`, which garbage
+//! collection and deletes follow; unknown fields beside these may have any form.
 //!
 //! Specification: image-spec `manifest.md`, `image-index.md`; distribution-spec "Pushing manifests".
 
@@ -20,6 +21,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::digest::Digest;
+use crate::links::Links;
 
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_MANIFEST_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
@@ -34,6 +36,8 @@ pub(crate) struct ParsedManifest {
     /// The media type under which the manifest is stored and served.
     pub(crate) media_type: String,
     pub(crate) requires: RequiredContent,
+    /// Everything the manifest lists, also what it does not require.
+    pub(crate) links: Links,
     /// The subject of the manifest, if it has one with a digest that this registry supports.
     pub(crate) referral: Option<SubjectReference>,
 }
@@ -73,6 +77,10 @@ pub(crate) enum InvalidManifest {
     Ambiguous,
     #[error("the manifest does not match its media type: {0}")]
     Document(#[from] serde_json::Error),
+    #[error(
+        "config, layers, blobs, manifests and subject are descriptors or lists of descriptors, each at most once: {0}"
+    )]
+    References(serde_json::Error),
 }
 
 /// The fields that distinguish the kinds of documents; the typed parse checks the rest.
@@ -118,7 +126,8 @@ pub(crate) fn parse_manifest(
         MediaType::Other(other) if other == DOCKER_MANIFEST_LIST => index(document)?,
         _ => return Err(InvalidManifest::UnsupportedMediaType(media_type)),
     };
-    Ok(ParsedManifest { media_type, requires, referral })
+    let links = Links::read(document).map_err(InvalidManifest::References)?;
+    Ok(ParsedManifest { media_type, requires, links, referral })
 }
 
 /// Whether content of this media type is a manifest; any other content is a blob.
@@ -310,6 +319,36 @@ mod tests {
         assert_eq!(referral(&index, INDEX), None, "not addressable here");
         index.as_object_mut().unwrap().remove("subject");
         assert_eq!(referral(&index, INDEX), None);
+    }
+
+    #[test]
+    fn a_field_that_lists_content_in_another_form_or_twice_is_refused() {
+        let image = image().to_string();
+        let with = |fields: &str| format!("{},{fields}}}", &image[..image.len() - 1]);
+        let config = descriptor("application/vnd.oci.image.config.v1+json");
+        let subject = &image[image.find("\"subject\"").unwrap()..image.len() - 1];
+        let digest = config["digest"].as_str().unwrap();
+        let twice = format!(r#"{{"mediaType":"a/b","digest":"{digest}","digest":"{digest}","size":3}}"#);
+        for (kind, document) in [
+            (IMAGE, with(r#""blobs":5"#)),
+            (IMAGE, with(r#""blobs":"text""#)),
+            (IMAGE, with(r#""blobs":[{"x":1}]"#)),
+            (IMAGE, with(r#""blobs":[null]"#)),
+            (IMAGE, with(&format!(r#""blobs":[{config}],"blobs":[]"#))),
+            (IMAGE, with(r#""manifests":null,"blobs":[],"blobs":[]"#)),
+            // A list that is null is read by the second, more tolerant parse.
+            (IMAGE, format!(r#"{{"schemaVersion":2,"layers":null,"config":{config},{subject},{subject}}}"#)),
+            (IMAGE, format!(r#"{{"schemaVersion":2,"layers":null,"config":{twice}}}"#)),
+            (INDEX, r#"{"schemaVersion":2,"manifests":null,"config":5}"#.to_owned()),
+            (INDEX, r#"{"schemaVersion":2,"manifests":null,"layers":[1]}"#.to_owned()),
+            (INDEX, r#"{"schemaVersion":2,"manifests":[],"blobs":{"a":1}}"#.to_owned()),
+        ] {
+            let parsed = parse_manifest(Some(kind), document.as_bytes());
+            assert!(matches!(parsed, Err(InvalidManifest::References(_))), "{document}");
+        }
+        for harmless in [r#""blobs":null"#, r#""blobs":[]"#, &format!(r#""blobs":[{config}]"#)] {
+            assert!(parse_manifest(Some(IMAGE), with(harmless).as_bytes()).is_ok(), "{harmless}");
+        }
     }
 
     #[test]

@@ -346,3 +346,18 @@ async fn a_descriptor_with_another_size_than_its_content_is_refused() {
         assert_eq!(server.get(&format!("/v2/{repository}/manifests/wrong")).await.status(), 404);
     }
 }
+
+#[tokio::test]
+async fn a_manifest_whose_references_cannot_be_read_is_refused_and_its_repository_stays_usable() {
+    let server = Server::start().await;
+    let document = String::from_utf8(server.push_image("a", "v1", "x").await).unwrap();
+    for fields in [r#""blobs":5"#, r#""blobs":[{"x":1}]"#, r#""blobs":[],"blobs":[]"#] {
+        let wrong = format!("{},{fields}}}", document.trim_end().strip_suffix('}').unwrap());
+        let put = server.put_manifest("a", "v2", IMAGE, wrong.as_bytes()).await;
+        assert_eq!(refusal(put).await, (400, vec!["MANIFEST_INVALID".into()]), "{fields}");
+    }
+    let options = registry::GcOptions::at(std::time::SystemTime::now());
+    assert_eq!(server.registry.collect(options).await.unwrap().corrupted, []);
+    let gone = server.send(Method::DELETE, "/v2/a/manifests/v1").await;
+    assert_eq!(gone.status(), StatusCode::ACCEPTED);
+}

@@ -9,10 +9,11 @@ use crate::digest::Digest;
 use crate::http::path::Endpoint;
 use crate::http::range::{ChunkRange, Selection, select};
 use crate::http::{path, query};
+use crate::links::Links;
 use crate::manifest::{RequiredContent, parse_manifest};
 
 /// Parses `data` as a media type, a line feed and a manifest, and checks that a manifest that parses once parses again
-/// with its stored media type to an equal result.
+/// with its stored media type to an equal result, and that its references are read alike before and after it is stored.
 ///
 /// # Panics
 ///
@@ -26,11 +27,17 @@ pub fn manifest(data: &[u8]) {
     let again = again.unwrap_or_else(|refusal| unreachable!("refused at the second parse: {refusal}"));
     assert_eq!(again.media_type, parsed.media_type);
     assert_eq!(again.referral, parsed.referral);
+    let pushed = Links::read(document);
+    let pushed =
+        pushed.unwrap_or_else(|refusal| unreachable!("accepted without readable references: {refusal}"));
+    assert_eq!(Links::read_stored(document).ok(), Some(pushed.clone()));
+    assert_eq!(pushed.subject, parsed.referral.map(|referral| referral.subject));
     let (RequiredContent::Blobs(required) | RequiredContent::Children(required)) = parsed.requires;
     assert!(required.len() <= document.len());
     for descriptor in &required {
         if let Ok(digest) = Digest::try_from(descriptor.digest()) {
             assert_eq!(digest.to_string(), descriptor.digest().as_ref());
+            assert!(pushed.content.contains(&digest));
         }
     }
 }
@@ -173,7 +180,7 @@ mod tests {
 
         #[test]
         fn nearly_valid_manifests_violate_no_invariant(
-            seed in 0usize..8,
+            seed in 0usize..16,
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         ) {
             manifest(&changed("registry_manifest", seed, changes));

@@ -7,10 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use super::faults::recorder::Recorder;
 use super::faults::script::{IMAGE, INDEX, image, index, push, put};
-use super::faults::{directory, open};
+use super::faults::{config, directory, open};
 use super::{GcOptions, GcReport, PinOwner, Store};
+use crate::config::Config;
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
+use crate::manifest::parse_manifest;
 use crate::name::{Reference, RepositoryName, Tag};
 
 struct Fixture {
@@ -21,8 +23,14 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
         let root = directory();
-        Fixture { store: open(root.path(), None).unwrap(), root, name: "a".parse().unwrap() }
+        let mut config = config(root.path());
+        change(&mut config);
+        Fixture { store: Arc::new(Store::open(config).unwrap()), root, name: "a".parse().unwrap() }
     }
 
     fn push(&self, content: &[u8]) -> Digest {
@@ -307,6 +315,33 @@ fn a_repository_with_a_corrupted_manifest_is_not_collected() {
     let report = fixture.collect(|_| ());
     assert_eq!((report.corrupted.as_slice(), report.layers), ([fixture.name.clone()].as_slice(), 0));
     assert!(fixture.has(&layer) && fixture.has(&garbage));
+}
+
+#[test]
+fn a_manifest_that_an_earlier_version_took_neither_stops_collection_nor_deletes_pins_and_exports() {
+    for fields in [r#""blobs":5"#, r#""blobs":[{"x":1}]"#, r#""blobs":[],"blobs":null"#] {
+        let fixture = Fixture::with(|config| {
+            config.immutable_tags = vec!["**:v*".parse().unwrap()];
+        });
+        let (_, layer) = fixture.image("earlier", &[]);
+        let garbage = fixture.push(b"garbage");
+        let document = image(b"{}", &[b"earlier"], "earlier");
+        let taken = parse_manifest(Some(IMAGE), &document).unwrap();
+        let text = String::from_utf8(document).unwrap();
+        let document = format!("{},{fields}}}", &text[..text.len() - 1]).into_bytes();
+        let digest = sha256(&document);
+        fixture.store.put_manifest(&fixture.name, &parsed(&["v1"]), &digest, &taken, &document).unwrap();
+        let (other, _) = fixture.image("other", &[]);
+
+        let report = fixture.collect(|_| ());
+        assert_eq!((report.corrupted, report.layers), (vec![], 1), "{fields}");
+        assert!(fixture.has(&layer) && !fixture.has(&garbage));
+        fixture.store.delete_manifest(&fixture.name, &Reference::Digest(other)).unwrap();
+        let refused = fixture.store.delete_blob(&fixture.name, &layer);
+        assert!(matches!(refused, Err(Error::BelowTag { .. })), "{refused:?}");
+        fixture.store.pin(&fixture.name, &digest, &"job".parse().unwrap(), SystemTime::now()).unwrap();
+        fixture.store.export(&fixture.name, None, &mut std::io::sink()).unwrap();
+    }
 }
 
 #[test]

@@ -6,29 +6,19 @@
 //!                 +------subject-------+----  signatures and other referrers stay while their subject stays
 //! ```
 //!
-//! Only the names of the fields matter here, not the kind of document: everything under `config`, `layers`, `blobs` or
-//! `manifests` is kept. A manifest that cannot be read, or is corrupted, could refer to anything: its repository is not
-//! collected until the manifest is pushed again or deleted.
+//! Everything that a manifest lists is kept (see `links`). A manifest that is missing or corrupted could refer to anything: its
+//! repository is not collected until the manifest is pushed again or deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::SystemTime;
-
-use serde::Deserialize;
 
 use super::locks::Key;
 use super::manifests::read_record;
 use super::{MANIFESTS, Store, disk};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
+use crate::links::Links;
 use crate::name::RepositoryName;
-
-/// The references of one manifest.
-#[derive(Debug, Default)]
-pub(super) struct Links {
-    /// Configuration, layers, and the entries of an index: the records distinguish manifests from blobs.
-    pub(super) content: Vec<Digest>,
-    pub(super) subject: Option<Digest>,
-}
 
 /// The manifests of a repository and their references.
 pub(super) struct Graph {
@@ -39,34 +29,9 @@ pub(super) struct Graph {
 
 struct Node {
     digest: Digest,
+    /// Blobs and manifests: the records distinguish them.
     content: Vec<Key>,
     subject: Option<Key>,
-}
-
-#[derive(Deserialize)]
-struct Document {
-    config: Option<Named>,
-    layers: Option<Vec<Named>>,
-    blobs: Option<Vec<Named>>,
-    manifests: Option<Vec<Named>>,
-    subject: Option<Named>,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    digest: String,
-}
-
-impl Links {
-    pub(super) fn read(document: &[u8]) -> Result<Self, serde_json::Error> {
-        let document: Document = serde_json::from_slice(document)?;
-        let lists = [document.layers, document.blobs, document.manifests];
-        let listed = lists.into_iter().flatten().flatten().chain(document.config);
-        Ok(Links {
-            content: listed.filter_map(|named| named.digest.parse().ok()).collect(),
-            subject: document.subject.and_then(|named| named.digest.parse().ok()),
-        })
-    }
 }
 
 impl Graph {
@@ -139,7 +104,7 @@ impl Store {
     pub(super) fn links(&self, name: &RepositoryName, digest: &Digest) -> Result<Option<Links>, Error> {
         let Some(record) = read_record(&self.manifest_record(name, digest))? else { return Ok(None) };
         let document = self.document(digest, record.size)?.ok_or(Error::ManifestUnknown)?;
-        Links::read(&document).map(Some).map_err(|_| Error::Corrupted(digest.clone()))
+        Links::read_stored(&document).map(Some).map_err(|_| Error::Corrupted(digest.clone()))
     }
 
     /// The digests of a repository's records of `kind`, in no order.

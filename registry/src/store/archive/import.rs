@@ -24,7 +24,6 @@ use crate::digest::{Algorithm, Digest, Hasher};
 use crate::error::Error;
 use crate::manifest::{is_manifest, parse_manifest};
 use crate::name::{RepositoryName, Tag};
-use crate::store::mark::Links;
 use crate::store::{Session, Store, disk};
 
 /// The limit of nested indexes.
@@ -284,9 +283,8 @@ impl<'a> Import<'a> {
     /// Imports the content a manifest refers to, as far as the source has it.
     fn below(&mut self, digest: &Digest, kind: Option<&str>, depth: usize) -> Result<(), Error> {
         let document = self.document(digest)?;
-        parse_manifest(kind, &document).map_err(not_a_layout)?;
+        let links = parse_manifest(kind, &document).map_err(not_a_layout)?.links;
         let index: Index = serde_json::from_slice(&document).map_err(not_a_layout)?;
-        let links = Links::read(&document).map_err(not_a_layout)?;
         drop(document);
         for child in index.manifests.iter().flatten() {
             // An index may list manifests that the source does not have.

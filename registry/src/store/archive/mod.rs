@@ -30,9 +30,9 @@ use std::path::{Path, PathBuf};
 use super::Store;
 use super::layout::{LAYOUT, index_document};
 use super::manifests::read_record;
-use super::mark::Links;
 use crate::digest::Digest;
 use crate::error::Error;
+use crate::links::Links;
 use crate::manifest::{RequiredContent, parse_manifest};
 use crate::name::{Reference, RepositoryName, Tag};
 
@@ -112,7 +112,7 @@ impl Store {
                 if let Some(digest) = self.first_missing(name, &record.media_type, &document)? {
                     return Err(Error::Incomplete { repository: name.clone(), tag: tag.clone(), digest });
                 }
-                let links = Links::read(&document).map_err(|_| Error::Corrupted(digest.clone()))?;
+                let links = Links::read_stored(&document).map_err(|_| Error::Corrupted(digest.clone()))?;
                 open.extend(links.content);
             }
             content.insert(digest);

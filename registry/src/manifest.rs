@@ -168,8 +168,9 @@ fn image(document: &[u8]) -> Result<(RequiredContent, Option<SubjectReference>),
     let config = manifest.config();
     let layers = manifest.layers().iter().filter(|layer| must_be_present(layer)).cloned();
     let blobs = std::iter::once(config.clone()).chain(layers).collect();
-    // An image without artifactType has the type of its configuration.
-    let kind = manifest.artifact_type().as_ref().unwrap_or(config.media_type());
+    // An image without artifactType, or with an empty one, has the type of its configuration.
+    let own = manifest.artifact_type().as_ref().filter(|kind| !kind.as_ref().is_empty());
+    let kind = own.unwrap_or(config.media_type());
     Ok((
         RequiredContent::Blobs(blobs),
         referral(manifest.subject().as_ref(), Some(kind), manifest.annotations().as_ref()),
@@ -311,6 +312,8 @@ mod tests {
         let by_itself = referral(&artifact, IMAGE).unwrap();
         assert_eq!(by_itself.artifact_type.as_deref(), Some("application/vnd.example.sbom"));
         assert_eq!(by_itself.annotations.len(), 2);
+        artifact["artifactType"] = serde_json::json!("");
+        assert_eq!(referral(&artifact, IMAGE).unwrap().artifact_type, by_config.artifact_type);
 
         let mut index =
             serde_json::json!({"schemaVersion": 2, "manifests": [], "subject": image()["subject"]});

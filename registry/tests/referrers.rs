@@ -124,7 +124,8 @@ async fn a_referrer_is_listed_with_its_own_type() {
         "schemaVersion": 2, "mediaType": INDEX, "artifactType": NOTE, "manifests": [], "subject": about,
     })
     .to_string();
-    for (kind, document) in [(IMAGE, &image), (INDEX, &plain), (INDEX, &typed)] {
+    let untyped = image.replace("\"layers\"", "\"artifactType\":\"\",\"layers\"");
+    for (kind, document) in [(IMAGE, &image), (IMAGE, &untyped), (INDEX, &plain), (INDEX, &typed)] {
         let response = server.put_manifest("a", "v1", kind, document.as_bytes()).await;
         assert_eq!(header(&response, "oci-subject"), subject.to_string());
     }
@@ -134,7 +135,9 @@ async fn a_referrer_is_listed_with_its_own_type() {
         let entry = listed.iter().find(|entry| entry["digest"] == json!(digest)).unwrap();
         entry.get("artifactType").and_then(Value::as_str)
     };
-    assert_eq!(kind_of(&image), Some("application/vnd.oci.image.config.v1+json"));
+    for image in [&image, &untyped] {
+        assert_eq!(kind_of(image), Some("application/vnd.oci.image.config.v1+json"));
+    }
     assert_eq!(kind_of(&plain), None);
     assert_eq!(kind_of(&typed), Some(NOTE));
 }

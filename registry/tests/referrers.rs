@@ -233,6 +233,24 @@ async fn indexes_that_older_clients_maintain_under_a_tag_are_merged() {
 }
 
 #[tokio::test]
+async fn an_entry_of_a_client_s_index_without_a_digest_of_this_registry_is_in_no_page_and_in_no_link() {
+    let server = Server::start().await;
+    let subject = sha256(b"subject");
+    let own = artifact(&subject, SBOM, "own");
+    put(&server, "a", "own", &own).await;
+    // Both come before every digest of this registry.
+    let strange = ["a+b.c:0=_-", "md5:d41d8cd98f00b204e9800998ecf8427e"];
+    let entries: Vec<Value> =
+        strange.map(|digest| json!({"mediaType": IMAGE, "digest": digest, "size": 1})).into();
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
+    let tag = format!("sha256-{}", subject.hex());
+    let put = server.put_manifest("a", &tag, INDEX, index.as_bytes()).await;
+    assert_eq!(put.status(), StatusCode::CREATED);
+    let first = page(&server, &format!("/v2/a/referrers/{subject}?n=1")).await;
+    assert_eq!(first, (vec![expected(&own, SBOM, "own")], None));
+}
+
+#[tokio::test]
 async fn a_partial_referrer_record_is_not_listed_and_a_push_repairs_it() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;

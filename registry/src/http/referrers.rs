@@ -48,6 +48,7 @@ impl Api {
             let filter =
                 wanted.map_or_else(String::new, |kind| format!("artifactType={}&", query::encode(&kind)));
             let path = referrers_path(repository, subject);
+            let next = query::encode(&next.to_string());
             insert(
                 &mut response,
                 [(header::LINK, format!("<{path}?{filter}n={limit}&last={next}>; rel=\"next\""))],

@@ -55,7 +55,7 @@ pub(crate) struct Referrer {
 pub(crate) struct ReferrersPage {
     pub(crate) referrers: Vec<Referrer>,
     /// The digest after which the next page begins, if there is one. The next page may be empty.
-    pub(crate) next: Option<String>,
+    pub(crate) next: Option<Digest>,
 }
 
 /// An index of referrers that a client maintained.
@@ -80,8 +80,8 @@ impl Store {
         let mut page = ReferrersPage::default();
         let mut bytes = 0;
         let mut last = None;
-        for (text, kept) in candidates.into_iter().take(limit) {
-            if let Some(referrer) = self.referrer(name, subject, &text, kept)?
+        for (digest, kept) in candidates.into_iter().take(limit) {
+            if let Some(referrer) = self.referrer(name, subject, &digest, kept)?
                 && artifact_type.is_none_or(|wanted| referrer.artifact_type.as_deref() == Some(wanted))
             {
                 bytes += referrer.weight();
@@ -91,35 +91,36 @@ impl Store {
                 }
                 page.referrers.push(referrer);
             }
-            last = Some(text);
+            last = Some(digest);
         }
         page.next = last.filter(|_| more);
         Ok(page)
     }
 
     /// The first digests after `after`, at most `limit + 1`. Each comes with the descriptor of an older client's index;
-    /// a record of this registry takes precedence.
+    /// a record of this registry takes precedence. What is no digest of this registry is left out.
     fn candidates(
         &self,
         name: &RepositoryName,
         subject: &Digest,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<BTreeMap<String, Option<Referrer>>, Error> {
+    ) -> Result<BTreeMap<Digest, Option<Referrer>>, Error> {
         let mut found = BTreeMap::new();
-        let mut add = |text: String, kept: Option<Referrer>| {
-            if after.is_none_or(|after| text.as_str() > after) {
-                found.insert(text, kept);
+        let mut add = |text: &str, kept: Option<Referrer>| {
+            let Ok(digest) = text.parse::<Digest>() else { return };
+            if after.is_none_or(|after| text > after) {
+                found.insert(digest, kept);
                 if found.len() > limit.saturating_add(1) {
                     found.pop_last();
                 }
             }
         };
         for kept in self.client_index(name, subject)? {
-            add(kept.digest.clone(), Some(kept));
+            add(&kept.digest.clone(), Some(kept));
         }
         for file in disk::names(&self.referrers_directory(name, subject))? {
-            add(file?.replacen('-', ":", 1), None);
+            add(&file?.replacen('-', ":", 1), None);
         }
         Ok(found)
     }
@@ -128,17 +129,16 @@ impl Store {
         &self,
         name: &RepositoryName,
         subject: &Digest,
-        text: &str,
+        digest: &Digest,
         kept: Option<Referrer>,
     ) -> Result<Option<Referrer>, Error> {
-        let Ok(digest) = text.parse::<Digest>() else { return Ok(None) };
-        if !exists(&self.manifest_record(name, &digest))? {
+        if !exists(&self.manifest_record(name, digest))? {
             return Ok(None);
         }
         if kept.is_some() {
             return Ok(kept);
         }
-        let path = self.referrer_record(name, subject, &digest);
+        let path = self.referrer_record(name, subject, digest);
         let limit = self.config.max_manifest_size.saturating_mul(2) as u64;
         let Some(bytes) = read_bounded(&path, limit)? else { return Ok(None) };
         let spoiled = |error: serde_json::Error| Error::io("parse", &path)(error.into());

@@ -192,6 +192,8 @@ impl Store {
             self.disk.record(&record)?;
             reserved.settle(length, new);
         }
+        // The push to `source` may have made the content visible a moment ago without having called fsync yet.
+        self.disk.sync_parent(&self.content(digest))?;
         self.disk.sync_parent(&record)?;
         Ok(true)
     }

@@ -1,4 +1,5 @@
-//! The cost of a commit and the commits it delays: counted in disk operations, not in time.
+//! The cost of a commit and the commits it delays, counted in disk operations and not in time; and commits that rely on
+//! others that are not durable yet.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,8 +9,9 @@ use parking_lot::Mutex;
 
 use super::Store;
 use super::disk::{Disk, DiskHook, DiskOp, HookAction};
+use super::faults::recorder::{DurabilityChoice, Recorder};
 use super::faults::script::{IMAGE, image, push, put};
-use super::faults::{config, directory};
+use super::faults::{config, directory, open};
 use crate::digest::{Algorithm, Digest};
 use crate::name::{RepositoryName, Tag};
 
@@ -86,4 +88,50 @@ fn a_commit_that_waits_for_the_disk_delays_no_other() {
     release.send(()).unwrap();
     slow.join().unwrap().unwrap();
     assert!(store.blob_in(&name, &sha256(b"slow")).is_ok());
+}
+
+/// A disk whose power can be cut, on which one push waits before its content is durable.
+struct PausedPush {
+    recorder: Recorder,
+    hold: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl DiskHook for PausedPush {
+    fn before(&self, op: DiskOp<'_>) -> HookAction {
+        if matches!(op, DiskOp::SyncDirectory(path) if path.ends_with("blobs/sha256")) {
+            let held = self.hold.lock().take();
+            if let Some((reached, released)) = held {
+                reached.send(()).unwrap();
+                let _ = released.recv();
+            }
+        }
+        self.recorder.before(op)
+    }
+
+    fn after(&self, op: DiskOp<'_>) {
+        self.recorder.after(op);
+    }
+}
+
+#[test]
+fn a_mounted_blob_whose_push_is_not_yet_durable_survives_a_loss_of_power() {
+    let (root, remains) = (directory(), directory());
+    let recorder = Recorder::new(root.path(), None, None);
+    let paused = Arc::new(PausedPush { recorder, hold: Mutex::default() });
+    let disk = Disk { hook: Some(Arc::clone(&paused) as _) };
+    let store = Arc::new(Store::open_on(disk, config(root.path())).unwrap());
+    let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
+    let ((reached, waits), (release, released)) = (channel(), channel());
+    *paused.hold.lock() = Some((reached, released));
+    let pushing = thread::spawn({
+        let (store, a) = (Arc::clone(&store), a.clone());
+        move || push(&store, &a, &sha256(b"slow"), &[b"slow"])
+    });
+    waits.recv().unwrap();
+    assert!(store.mount(&a, &b, &sha256(b"slow")).unwrap());
+    paused.recorder.cut_power(remains.path(), &mut DurabilityChoice::new(0));
+    release.send(()).unwrap();
+    pushing.join().unwrap().unwrap();
+    let after = open(remains.path(), None).unwrap();
+    after.blob_in(&b, &sha256(b"slow")).unwrap();
 }

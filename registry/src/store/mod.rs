@@ -26,7 +26,7 @@
 //!
 //! ```text
 //!  push blob      write, sync file -> [rename into pool, create layer record] -> sync pool -> sync records
-//!  mount          [source still has it? create layer record] -> sync records
+//!  mount          [source still has it? create layer record] -> sync pool -> sync records
 //!  put manifest   references exist? -> write + sync temps -> [rename into pool, rename record] -> sync both
 //!                 -> rename tag record -> sync tags
 //!  delete         remove tags -> sync tags -> remove record -> sync records

@@ -141,6 +141,18 @@ impl Store {
         Ok(true)
     }
 
+    /// Makes content that a record lists as new as content that was just pushed; returns whether it is there.
+    pub(super) fn renew(&self, record: &Path, digest: &Digest) -> Result<bool, Error> {
+        {
+            let _transition = self.locks.transition(digest);
+            if !exists(record)? || !exists(&self.content(digest))? {
+                return Ok(false);
+            }
+            self.locks.keep(digest);
+        }
+        self.refresh_if_present(record, digest)
+    }
+
     /// Moves the verified, fsynced content of an upload into the pool and lists it in the repository.
     pub(super) fn commit_upload(
         &self,

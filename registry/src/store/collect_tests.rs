@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+
 use super::faults::recorder::Recorder;
 use super::faults::script::{IMAGE, INDEX, image, index, push, put};
 use super::faults::{config, directory, open};
@@ -146,6 +148,31 @@ fn reading_protects_a_blob_on_a_disk_that_cannot_record_it() {
     assert!(fixture.has(&asked));
     fixture.collect(|options| (options.now, options.push_duration) = (SystemTime::now(), Duration::ZERO));
     assert!(fixture.has(&asked) && !fixture.has(&unasked));
+}
+
+#[test]
+fn content_that_is_stored_or_imported_again_is_kept_like_content_that_is_pushed_again() {
+    let fixture = Fixture::new();
+    let [stored, imported, other] =
+        [fixture.push(b"stored"), fixture.push(b"imported"), fixture.push(b"other")];
+    [&stored, &imported, &other].into_iter().for_each(|digest| fixture.age(digest));
+    let collecting = fixture.store.locks.collecting();
+    fixture.store.put_blob(&fixture.name, &Bytes::from_static(b"stored")).unwrap();
+    // An image whose second layer is nowhere: the import ends after the first one was found.
+    let source = directory();
+    let document = image(b"imported", &[b"nowhere"], "");
+    let blobs = source.path().join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).unwrap();
+    std::fs::write(blobs.join(sha256(&document).hex()), &document).unwrap();
+    std::fs::write(blobs.join(imported.hex()), b"imported").unwrap();
+    let entry = serde_json::json!({"mediaType": IMAGE, "digest": sha256(&document).to_string(), "size": document.len()});
+    let layout = serde_json::json!({"schemaVersion": 2, "manifests": [entry]});
+    std::fs::write(source.path().join("index.json"), layout.to_string()).unwrap();
+    assert!(matches!(fixture.store.import(source.path(), &fixture.name), Err(Error::ReferencesUnknown(_))));
+    assert_eq!([&stored, &imported, &other].map(|digest| collecting.kept(digest)), [true, true, false]);
+    drop(collecting);
+    fixture.collect(|options| (options.now, options.push_duration) = (SystemTime::now(), Duration::ZERO));
+    assert!(fixture.has(&stored) && fixture.has(&imported) && !fixture.has(&other));
 }
 
 #[test]

@@ -11,14 +11,18 @@ use crate::manifest::parse_manifest;
 use crate::name::{Reference, RepositoryName, Tag};
 
 impl Store {
-    /// Stores a blob in a repository, unless the repository has it. Durable when this returns.
+    /// Stores a blob in a repository; one that the repository has is renewed. Durable when this returns.
     pub(crate) fn put_blob(
         self: &Arc<Self>,
         name: &RepositoryName,
         content: &Bytes,
     ) -> Result<Digest, Error> {
         let digest = Digest::of(Algorithm::Sha256, content);
-        if self.has_blob(name, &digest)? {
+        let record = self.layer_record(name, &digest);
+        if self.renew(&record, &digest)? {
+            // Another push may have made it visible a moment ago without having called fsync yet.
+            self.disk.sync_parent(&self.content(&digest))?;
+            self.disk.sync_parent(&record)?;
             return Ok(digest);
         }
         let session = self.begin_upload(name, Algorithm::Sha256)?;

@@ -295,7 +295,8 @@ impl<'a> Import<'a> {
             }
         }
         for blob in links.content {
-            if !self.done.contains(&blob) && !self.store.has_manifest(self.name, &blob)? {
+            let manifest = self.store.manifest_record(self.name, &blob);
+            if !self.done.contains(&blob) && !self.store.renew(&manifest, &blob)? {
                 self.blob(&blob)?;
             }
         }
@@ -380,9 +381,9 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Copies a blob, unless the repository has it.
+    /// Copies a blob, or renews it if the repository has it: it must stay until its manifest is put.
     fn copy(&mut self, reader: Reader, digest: &Digest) -> Result<(), Error> {
-        if self.store.has_blob(self.name, digest)? {
+        if self.store.renew(&self.store.layer_record(self.name, digest), digest)? {
             return Ok(());
         }
         let limit = self.store.config.max_blob_size;

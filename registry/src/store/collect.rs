@@ -6,7 +6,7 @@
 //!                        a few records at a time, exclusive references lock:
 //!                          untagged manifests   (only if requested)    record removed
 //!                          unreachable layers                          record removed
-//!                        records fsynced
+//!                        records fsynced ─> records of referrers removed
 //!  for the pool:         all records --walk, no lock--> referenced content; the rest, one at a time:
 //!                          [rename into trash/]  -> pool fsynced -> unlinked from trash/
 //!  empty repositories: removed (see `vacant`)
@@ -218,7 +218,7 @@ impl Run<'_> {
         limit: SystemTime,
     ) -> Result<(), Error> {
         let Some(references) = self.store.references(name) else { return Ok(()) };
-        let mut removed = 0;
+        let (mut removed, mut referrers) = (0, Vec::new());
         for records in digests.chunks(RECORDS_PER_LOCK) {
             let _exclusive = references.exclusive();
             for digest in records {
@@ -233,16 +233,17 @@ impl Run<'_> {
                 if self.options.dry_run {
                     self.taken.entry(name.clone()).or_default().insert(Key::of(digest));
                 } else {
-                    let was = if kind == MANIFESTS { read_record(&record)? } else { None };
+                    let subject = match kind {
+                        MANIFESTS => read_record(&record)?.and_then(|was| self.store.subject_of(digest, &was)),
+                        _ => None,
+                    };
                     {
                         let _changing = references.changes.begin();
                         self.store.disk.remove(&record)?;
                     }
                     self.store.touches.forget(&record);
                     self.store.uncount(name, digest);
-                    if let Some(was) = was {
-                        self.store.remove_referrer(name, digest, &was.media_type);
-                    }
+                    referrers.extend(subject.map(|subject| (digest.clone(), subject)));
                 }
                 removed += 1;
             }
@@ -257,6 +258,15 @@ impl Run<'_> {
             for algorithm in Algorithm::ALL {
                 let directory = self.store.repository(name).join(kind).join(algorithm.as_str());
                 self.store.disk.sync_directory(&directory)?;
+            }
+        }
+        for records in referrers.chunks(RECORDS_PER_LOCK) {
+            let _exclusive = references.exclusive();
+            for (digest, subject) in records {
+                // It may have been pushed again.
+                if !exists(&self.store.manifest_record(name, digest))? {
+                    self.store.remove_referrer(name, digest, subject);
+                }
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::faults::recorder::Recorder;
-use super::faults::script::{IMAGE, INDEX, image, index, push, put};
+use super::faults::script::{IMAGE, INDEX, about, image, index, push, put};
 use super::faults::{config, directory, open};
 use super::{GcOptions, GcReport, PinOwner, Store};
 use crate::config::Config;
@@ -278,12 +278,8 @@ fn untagged_manifests_are_removed_only_on_request_together_with_their_layers() {
 fn referrers_stay_and_are_removed_with_their_subject() {
     let fixture = Fixture::new();
     let (subject, _) = fixture.image("signed", &["v1"]);
-    let size = image(b"{}", &[b"signed"], "signed").len();
-    let mut signature: serde_json::Value =
-        serde_json::from_slice(&image(b"{}", &[b"signed"], "signature")).unwrap();
-    signature["subject"] =
-        serde_json::json!({"mediaType": IMAGE, "digest": subject.to_string(), "size": size});
-    let signature = signature.to_string().into_bytes();
+    let document = image(b"{}", &[b"signed"], "signed");
+    let signature = about(&document, &image(b"{}", &[b"signed"], "signature"));
     put(&fixture.store, &fixture.name, &[], &signature, IMAGE).unwrap();
     let list = || fixture.store.referrers(&fixture.name, &subject, None, None, 10).unwrap().referrers.len();
     fixture.collect(|options| options.untagged = true);

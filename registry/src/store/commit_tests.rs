@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
 use super::Store;
 use super::disk::{Disk, DiskHook, DiskOp, HookAction};
 use super::faults::recorder::{DurabilityChoice, Recorder};
-use super::faults::script::{IMAGE, image, push, put};
-use super::faults::{config, directory, open};
+use super::faults::script::{IMAGE, about, image, push, put};
+use super::faults::{config, directory, expected, open};
+use super::{GcOptions, MANIFESTS};
 use crate::digest::{Algorithm, Digest};
 use crate::name::{RepositoryName, Tag};
 
@@ -134,4 +136,72 @@ fn a_mounted_blob_whose_push_is_not_yet_durable_survives_a_loss_of_power() {
     pushing.join().unwrap().unwrap();
     let after = open(remains.path(), None).unwrap();
     after.blob_in(&b, &sha256(b"slow")).unwrap();
+}
+
+/// Lets a collection come to the pool, and continue there when a manifest's record was removed.
+#[derive(Default)]
+struct PoolAfterDelete {
+    pool: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+    removed: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl DiskHook for PoolAfterDelete {
+    fn before(&self, op: DiskOp<'_>) -> HookAction {
+        if matches!(op, DiskOp::Observe(path) if path.ends_with("blobs")) {
+            let held = self.pool.lock().take();
+            if let Some((reached, released)) = held {
+                reached.send(()).unwrap();
+                let _ = released.recv();
+            }
+        }
+        HookAction::Go
+    }
+
+    fn after(&self, op: DiskOp<'_>) {
+        let of_a_manifest =
+            |path: &std::path::Path| path.components().any(|part| part.as_os_str() == MANIFESTS);
+        if matches!(op, DiskOp::Remove(path) if of_a_manifest(path)) {
+            let held = self.removed.lock().take();
+            if let Some((release, ended)) = held {
+                release.send(()).unwrap();
+                // A collection that waits for this delete does not end.
+                let _ = ended.recv_timeout(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_delete_counts_and_unlists_its_manifest_before_a_collection_removes_the_content() {
+    let (root, hook) = (directory(), Arc::new(PoolAfterDelete::default()));
+    let disk = Disk { hook: Some(Arc::clone(&hook) as _) };
+    let store = Arc::new(Store::open_on(disk, config(root.path())).unwrap());
+    let name: RepositoryName = "a".parse().unwrap();
+    push(&store, &name, &sha256(b"{}"), &[b"{}"]).unwrap();
+    let subject = image(b"{}", &[], "subject");
+    // The collection pauses in the first part of the pool; the manifest is in a later one.
+    let document = (0..).map(|n| about(&subject, &image(b"{}", &[], &n.to_string())));
+    let document = document.into_iter().find(|document| !sha256(document).hex().starts_with('0')).unwrap();
+    let digest = sha256(&document);
+    put(&store, &name, &[], &document, IMAGE).unwrap();
+
+    let ((reached, at_the_pool), (continues, continued)) = (channel(), channel());
+    let (ends, ended) = channel();
+    *hook.pool.lock() = Some((reached, continued));
+    let collecting = thread::spawn({
+        let store = Arc::clone(&store);
+        move || {
+            let later = SystemTime::now() + Duration::from_secs(24 * 3600);
+            let collected = store.collect(&GcOptions::at(later));
+            let _ = ends.send(());
+            collected
+        }
+    });
+    at_the_pool.recv().unwrap();
+    *hook.removed.lock() = Some((continues, ended));
+    store.delete_manifest(&name, &crate::name::Reference::Digest(digest)).unwrap();
+    collecting.join().unwrap().unwrap();
+    expected::counted(&store).unwrap();
+    let list = store.repository(&name).join("_referrers/sha256").join(sha256(&subject).hex());
+    assert_eq!(list.read_dir().unwrap().count(), 0, "the manifest is in no list of referrers");
 }

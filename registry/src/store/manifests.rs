@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  put     shared references lock: its references exist? -> content, record -> fsync -> tags -> fsync -> 201
-//!  delete  exclusive references lock: tags that name it -> fsync -> record -> fsync -> 202
+//!  delete  exclusive references lock: tags that name it -> fsync -> record -> fsync -> referrer record -> 202
 //!  resolve tag record -> manifest record -> content, hashed before it is served
 //! ```
 //!
@@ -291,6 +291,7 @@ impl Store {
         let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
         self.expect_not_pinned(name, digest)?;
         self.expect_not_reached(name, digest, kept)?;
+        let subject = self.subject_of(digest, &record);
         let tags = self.tags_of(name, digest)?;
         {
             let _changing = references.changes.begin();
@@ -298,14 +299,20 @@ impl Store {
         }
         self.disk.sync_directory(&self.tags_directory(name))?;
         {
-            let _changing = references.changes.begin();
-            self.disk.remove(&path)?;
+            // A collection must not remove the content, whose length is counted, between these steps.
+            let _transition = self.locks.transition(digest);
+            {
+                let _changing = references.changes.begin();
+                self.disk.remove(&path)?;
+            }
+            self.touches.forget(&path);
+            self.uncount(name, digest);
         }
-        self.touches.forget(&path);
-        self.uncount(name, digest);
         self.changed(name);
         self.disk.sync_parent(&path)?;
-        self.remove_referrer(name, digest, &record.media_type);
+        if let Some(subject) = subject {
+            self.remove_referrer(name, digest, &subject);
+        }
         Ok(())
     }
 

@@ -29,7 +29,7 @@
 //!  mount          [source still has it? create layer record] -> sync pool -> sync records
 //!  put manifest   references exist? -> write + sync temps -> [rename into pool, rename record] -> sync both
 //!                 -> rename tag record -> sync tags
-//!  delete         remove tags -> sync tags -> remove record -> sync records
+//!  delete         remove tags -> sync tags -> [remove record] -> sync records -> remove referrer record
 //!  pin, unpin     write, sync, rename, sync; remove, sync
 //!  collect        remove unreachable records -> sync records -> [rename content into trash] -> sync pool -> unlink
 //!                 -> remove empty repositories -> sync repos (see `vacant`)

@@ -4,7 +4,7 @@
 //!  repos/<name>/_referrers/<algorithm>/<hex of the subject>/<algorithm>-<hex of the referrer>    descriptor (JSON)
 //!
 //!  put     content -> referrer record -> manifest record -> tags
-//!  delete  tags -> manifest record -> referrer record
+//!  delete  tags -> manifest record, durably -> referrer record
 //!  list    records + entries of the tag <algorithm>-<hex of the subject>, in the order of digests, in pages
 //! ```
 //!
@@ -23,11 +23,12 @@ use oci_spec::image::Descriptor;
 use serde::{Deserialize, Serialize};
 
 use super::disk::exists;
-use super::manifests::read_bounded;
+use super::manifests::{Record, read_bounded};
 use super::{REFERRERS, Store, content_path, disk};
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{SubjectReference, parse_manifest};
+use crate::links::Links;
+use crate::manifest::SubjectReference;
 use crate::name::{Reference, RepositoryName};
 
 /// Records read for one page.
@@ -182,15 +183,16 @@ impl Store {
         self.disk.sync_directory(&directory)
     }
 
-    /// Removes the record that [`Store::put_referrer`] made of a manifest that was just deleted. A record that stays
-    /// behind is not listed, so a failure here does not fail the delete.
-    pub(super) fn remove_referrer(&self, name: &RepositoryName, digest: &Digest, media_type: &str) {
-        let limit = self.config.max_manifest_size as u64;
-        let Ok(Some(document)) = read_bounded(&self.content(digest), limit) else { return };
-        let Ok(parsed) = parse_manifest(Some(media_type), &document) else { return };
-        if let Some(referral) = parsed.referral {
-            self.disk.discard(&self.referrer_record(name, &referral.subject, digest));
-        }
+    /// The subject of a manifest that is about to be removed; `None` also when it cannot be read.
+    pub(super) fn subject_of(&self, digest: &Digest, record: &Record) -> Option<Digest> {
+        let document = read_bounded(&self.content(digest), record.size as u64).ok()??;
+        Links::read_stored(&document).ok()?.subject
+    }
+
+    /// Removes the record that [`Store::put_referrer`] made of a manifest whose removal is durable. The caller holds the
+    /// exclusive lock of the references. A record that stays behind is not listed, so a failure here does not fail the delete.
+    pub(super) fn remove_referrer(&self, name: &RepositoryName, digest: &Digest, subject: &Digest) {
+        self.disk.discard(&self.referrer_record(name, subject, digest));
     }
 
     fn referrers_directory(&self, name: &RepositoryName, subject: &Digest) -> PathBuf {
@@ -203,6 +205,11 @@ impl Store {
 }
 
 impl Referrer {
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
+    }
+
     /// The approximate size in a response.
     fn weight(&self) -> usize {
         let annotations: usize =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use super::super::{Store, disk};
+use super::super::{LAYERS, MANIFESTS, Store, disk};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::{Reference, RepositoryName, Tag};
@@ -91,8 +91,8 @@ fn absent<T: Debug>(shown: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Checks that nothing half-written is visible: content hashes to its name, and every tag leads to a manifest or
-/// nowhere.
+/// Checks that nothing half-written is visible: content hashes to its name, every tag leads to a manifest or nowhere, and every
+/// manifest with a subject is among the referrers of it.
 pub(crate) fn whole(store: &Store) -> Result<(), String> {
     for algorithm in Algorithm::ALL {
         let directory = store.pool().join(algorithm.as_str());
@@ -107,6 +107,33 @@ pub(crate) fn whole(store: &Store) -> Result<(), String> {
     for name in store.repositories() {
         for tag in store.tags(&name, None, usize::MAX).unwrap().tags {
             show(store, &PolicySubject::Tag(name.clone(), tag)).map_err(|error| format!("{error:?}"))?;
+        }
+        for digest in store.recorded(&name, MANIFESTS).unwrap() {
+            let digest = digest.unwrap();
+            let Ok(Some(links)) = store.links(&name, &digest) else { continue };
+            let Some(subject) = links.subject else { continue };
+            let listed =
+                store.referrers(&name, &subject, None, None, 100).map_err(|error| format!("{error:?}"))?;
+            if !listed.referrers.iter().any(|referrer| referrer.digest() == digest.to_string()) {
+                return Err(format!("{digest} is not among the referrers of {subject}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the bytes that each repository is said to use are those of its records.
+pub(crate) fn counted(store: &Store) -> Result<(), String> {
+    for name in store.repositories() {
+        let mut bytes = 0;
+        for kind in [LAYERS, MANIFESTS] {
+            for digest in store.recorded(&name, kind).unwrap() {
+                bytes += store.content(&digest.unwrap()).metadata().map_or(0, |metadata| metadata.len());
+            }
+        }
+        let used = store.bytes_of(&name);
+        if used != bytes {
+            return Err(format!("{name} is said to use {used} bytes and uses {bytes}"));
         }
     }
     Ok(())

@@ -42,15 +42,15 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     expected.after(&done, vec![(blob, Some(layer_digest.clone()))]);
 
     let first = image(config, &[layer], "first");
-    let mut signature: serde_json::Value = serde_json::from_slice(&image(config, &[], "signature")).unwrap();
-    signature["subject"] = descriptor(IMAGE, b"not here yet");
-    let signature = signature.to_string().into_bytes();
+    let signature = about(b"not here yet", &image(config, &[], "signature"));
+    let note = about(&first, &image(config, &[], "note"));
     let second = image(config, &[layer], "second");
     let index = index(&[&first]);
     for (name, tags, document, kind) in [
         (&one, vec![v1.clone()], &first, IMAGE),
         (&one, vec![v2.clone(), v1.clone()], &second, IMAGE),
         (&one, vec!["signature".parse().unwrap()], &signature, IMAGE),
+        (&one, vec![], &note, IMAGE),
         (&two, vec![], &first, IMAGE),
         (&two, vec![all.clone()], &index, INDEX),
         (&two, vec![v2.clone()], &second, IMAGE),
@@ -86,6 +86,15 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
             (PolicySubject::Tag(two.clone(), v2.clone()), None),
         ],
     );
+    let signature = Digest::of(Algorithm::Sha256, &signature);
+    let done = store.delete_manifest(&one, &Reference::Digest(signature.clone()));
+    expected.after(
+        &done,
+        vec![
+            (PolicySubject::Manifest(one.clone(), signature), None),
+            (PolicySubject::Tag(one.clone(), "signature".parse().unwrap()), None),
+        ],
+    );
     let done = store.delete_blob(&two, &by_sha512);
     expected.after(&done, vec![(PolicySubject::Blob(two.clone(), by_sha512), None)]);
 
@@ -104,6 +113,7 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
         vec![
             (PolicySubject::Blob(one.clone(), unused_digest), None),
             (PolicySubject::Manifest(one.clone(), first_digest.clone()), None),
+            (PolicySubject::Manifest(one.clone(), Digest::of(Algorithm::Sha256, &note)), None),
         ],
     );
     if done.is_err() {
@@ -238,6 +248,13 @@ pub(crate) fn image(config: &[u8], layers: &[&[u8]], note: &str) -> Vec<u8> {
 pub(crate) fn index(children: &[&[u8]]) -> Vec<u8> {
     let children: Vec<_> = children.iter().map(|child| descriptor(IMAGE, child)).collect();
     json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": children}).to_string().into_bytes()
+}
+
+/// The document with an image as its subject.
+pub(crate) fn about(subject: &[u8], document: &[u8]) -> Vec<u8> {
+    let mut document: serde_json::Value = serde_json::from_slice(document).unwrap();
+    document["subject"] = descriptor(IMAGE, subject);
+    document.to_string().into_bytes()
 }
 
 fn descriptor(kind: &str, content: &[u8]) -> serde_json::Value {

@@ -4,7 +4,7 @@
 //!  barrier up
 //!  for each repository:  manifests, tags, pins --walk, no lock--> reachable content
 //!                        a few records at a time, exclusive references lock:
-//!                          untagged manifests   (only if requested)    record removed
+//!                          untagged manifests   (only if requested)    record removed, top down
 //!                          unreachable layers                          record removed
 //!                        records fsynced ─> records of referrers removed
 //!  for the pool:         all records --walk, no lock--> referenced content; the rest, one at a time:
@@ -17,6 +17,10 @@
 //! older than the grace period since a client last pushed it, mounted it or got a successful response for it. The age
 //! is checked again under the lock that a HEAD takes to update it: after a 200 the client finds the content for a grace
 //! period, otherwise it received 404.
+//!
+//! A manifest that turns out to stay keeps what it lists and its referrers, and these keep theirs. So manifests are removed
+//! top down (see `order`): when the first request for an index arrives during a run, either the index is gone, or nothing below
+//! it is. A referrer also stays when its subject was pushed during the run.
 //!
 //! ```text
 //!  a push to the repository is under way:  an upload session was written to within the grace period, or
@@ -41,7 +45,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::disk::{exists, metadata};
-use super::locks::{Collecting, Key};
+use super::locks::{Collecting, Key, References};
 use super::manifests::read_record;
 use super::mark::Graph;
 use super::{LAYERS, MANIFESTS, Store, disk};
@@ -49,8 +53,8 @@ use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
 
-/// Records removed under one lock of a repository.
-const RECORDS_PER_LOCK: usize = 32;
+/// Records removed under one lock of a repository; tests come in between any two.
+const RECORDS_PER_LOCK: usize = if cfg!(test) { 1 } else { 32 };
 /// Digests collected before they are removed.
 const DIGESTS_PER_PASS: usize = 1024;
 const SLICES: u8 = 16;
@@ -100,6 +104,15 @@ pub struct GcReport {
     pub repositories: u64,
     /// Repositories that were skipped because one of their manifests is corrupted.
     pub corrupted: Vec<RepositoryName>,
+}
+
+/// The result of the removal of a record.
+enum Removal {
+    /// The record was removed, of a manifest with this subject.
+    Removed(Option<Digest>),
+    /// A client removed it before.
+    Gone,
+    Stayed,
 }
 
 /// One run of the collection.
@@ -159,7 +172,7 @@ impl Run<'_> {
         let limit = self.limit(name, session, &graph)?;
         observed();
         let pinned = self.store.pinned(name)?;
-        let kept: HashSet<Key> = if self.options.untagged {
+        let mut kept: HashSet<Key> = if self.options.untagged {
             let tagged = self.store.tagged(name)?;
             let mut roots: Vec<Key> = tagged.into_iter().chain(pinned.iter().copied()).collect();
             for digest in graph.digests() {
@@ -172,23 +185,18 @@ impl Run<'_> {
         } else {
             graph.digests().map(Key::of).collect()
         };
-        let unreached: Vec<Digest> =
-            graph.digests().filter(|digest| !kept.contains(&Key::of(digest))).cloned().collect();
-        self.remove(name, MANIFESTS, &unreached, limit)?;
+        self.remove_manifests(name, &graph, &mut kept, limit)?;
         self.store.disk.observed(&directory);
 
-        // A manifest that was not removed after all keeps what it refers to.
-        let left: Vec<Key> = if self.options.dry_run {
-            kept.into_iter().collect()
-        } else {
-            let mut left = Vec::new();
-            for digest in graph.digests() {
-                if exists(&self.store.manifest_record(name, digest))? {
-                    left.push(Key::of(digest));
-                }
+        let mut left = Vec::new();
+        let taken = self.taken.get(name);
+        for digest in graph.digests() {
+            let key = Key::of(digest);
+            let removed = taken.is_some_and(|taken| taken.contains(&key));
+            if !removed && exists(&self.store.manifest_record(name, digest))? {
+                left.push(key);
             }
-            left
-        };
+        }
         let reached = graph.below(left);
         self.store.disk.observed(&directory);
         let mut layers = Vec::new();
@@ -202,64 +210,49 @@ impl Run<'_> {
                 layers.push(digest);
             }
             if layers.len() == DIGESTS_PER_PASS {
-                self.remove(name, LAYERS, &std::mem::take(&mut layers), limit)?;
+                self.remove_layers(name, &std::mem::take(&mut layers), limit)?;
             }
         }
         self.store.disk.observed(&directory);
-        self.remove(name, LAYERS, &layers, limit)
+        self.remove_layers(name, &layers, limit)
     }
 
-    /// Removes records of a repository, unless they are needed after all.
-    fn remove(
+    /// Removes the manifests that are not `kept`. Adds to these what is needed after all, with what that keeps.
+    fn remove_manifests(
         &mut self,
         name: &RepositoryName,
-        kind: &str,
-        digests: &[Digest],
+        graph: &Graph,
+        kept: &mut HashSet<Key>,
         limit: SystemTime,
     ) -> Result<(), Error> {
         let Some(references) = self.store.references(name) else { return Ok(()) };
+        let directory = self.store.repository(name);
         let (mut removed, mut referrers) = (0, Vec::new());
-        for records in digests.chunks(RECORDS_PER_LOCK) {
+        for nodes in graph.top_down(kept).chunks(RECORDS_PER_LOCK) {
+            self.store.disk.observed(&directory);
             let _exclusive = references.exclusive();
-            for digest in records {
-                let record = match kind {
-                    LAYERS => self.store.layer_record(name, digest),
-                    _ => self.store.manifest_record(name, digest),
-                };
-                let _transition = self.store.locks.transition(digest);
-                if self.collecting.kept(digest) || !self.old(&record, limit)? {
+            for node in nodes {
+                let key = Key::of(&node.digest);
+                if kept.contains(&key) {
                     continue;
                 }
-                if self.options.dry_run {
-                    self.taken.entry(name.clone()).or_default().insert(Key::of(digest));
-                } else {
-                    let subject = match kind {
-                        MANIFESTS => read_record(&record)?.and_then(|was| self.store.subject_of(digest, &was)),
-                        _ => None,
-                    };
-                    {
-                        let _changing = references.changes.begin();
-                        self.store.disk.remove(&record)?;
+                let pushed_subject = node.subject.is_some_and(|subject| self.collecting.kept_key(subject));
+                let removal = match pushed_subject {
+                    true => Removal::Stayed,
+                    false => self.remove(name, &references, MANIFESTS, &node.digest, limit)?,
+                };
+                match removal {
+                    Removal::Removed(subject) => {
+                        removed += 1;
+                        referrers.extend(subject.map(|subject| (node.digest.clone(), subject)));
                     }
-                    self.store.touches.forget(&record);
-                    self.store.uncount(name, digest);
-                    referrers.extend(subject.map(|subject| (digest.clone(), subject)));
+                    Removal::Gone => {}
+                    Removal::Stayed => graph.keep(kept, [key]),
                 }
-                removed += 1;
             }
         }
-        match kind {
-            LAYERS => self.report.layers += removed,
-            _ => self.report.manifests += removed,
-        }
-        if removed > 0 && !self.options.dry_run {
-            self.store.changed(name);
-            // Before any content is removed: a record must not come back without its content.
-            for algorithm in Algorithm::ALL {
-                let directory = self.store.repository(name).join(kind).join(algorithm.as_str());
-                self.store.disk.sync_directory(&directory)?;
-            }
-        }
+        self.report.manifests += removed;
+        self.removed(name, MANIFESTS, removed)?;
         for records in referrers.chunks(RECORDS_PER_LOCK) {
             let _exclusive = references.exclusive();
             for (digest, subject) in records {
@@ -268,6 +261,80 @@ impl Run<'_> {
                     self.store.remove_referrer(name, digest, subject);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Removes layers and configurations, unless they are needed after all.
+    fn remove_layers(
+        &mut self,
+        name: &RepositoryName,
+        digests: &[Digest],
+        limit: SystemTime,
+    ) -> Result<(), Error> {
+        let Some(references) = self.store.references(name) else { return Ok(()) };
+        let mut removed = 0;
+        for records in digests.chunks(RECORDS_PER_LOCK) {
+            let _exclusive = references.exclusive();
+            for digest in records {
+                let removal = self.remove(name, &references, LAYERS, digest, limit)?;
+                removed += u64::from(matches!(removal, Removal::Removed(_)));
+            }
+        }
+        self.report.layers += removed;
+        self.removed(name, LAYERS, removed)
+    }
+
+    /// Removes a record, unless it is needed after all. The caller holds the exclusive lock of the references.
+    fn remove(
+        &mut self,
+        name: &RepositoryName,
+        references: &References,
+        kind: &str,
+        digest: &Digest,
+        limit: SystemTime,
+    ) -> Result<Removal, Error> {
+        let record = match kind {
+            LAYERS => self.store.layer_record(name, digest),
+            _ => self.store.manifest_record(name, digest),
+        };
+        let _transition = self.store.locks.transition(digest);
+        if self.collecting.kept(digest) {
+            return Ok(Removal::Stayed);
+        }
+        if !exists(&record)? {
+            return Ok(Removal::Gone);
+        }
+        if !self.old(&record, limit)? {
+            return Ok(Removal::Stayed);
+        }
+        if self.options.dry_run {
+            self.taken.entry(name.clone()).or_default().insert(Key::of(digest));
+            return Ok(Removal::Removed(None));
+        }
+        let subject = match kind {
+            MANIFESTS => read_record(&record)?.and_then(|record| self.store.subject_of(digest, &record)),
+            _ => None,
+        };
+        {
+            let _changing = references.changes.begin();
+            self.store.disk.remove(&record)?;
+        }
+        self.store.touches.forget(&record);
+        self.store.uncount(name, digest);
+        Ok(Removal::Removed(subject))
+    }
+
+    /// Makes the removal of `count` records durable, before any content is removed: a record must not come back without its
+    /// content.
+    fn removed(&self, name: &RepositoryName, kind: &str, count: u64) -> Result<(), Error> {
+        if count == 0 || self.options.dry_run {
+            return Ok(());
+        }
+        self.store.changed(name);
+        for algorithm in Algorithm::ALL {
+            let directory = self.store.repository(name).join(kind).join(algorithm.as_str());
+            self.store.disk.sync_directory(&directory)?;
         }
         Ok(())
     }

@@ -292,6 +292,21 @@ fn referrers_stay_and_are_removed_with_their_subject() {
 }
 
 #[test]
+fn an_index_whose_subject_is_the_image_that_it_lists_is_removed_with_it() {
+    let fixture = Fixture::new();
+    let (subject, _) = fixture.image("signed", &["v1"]);
+    let document = image(b"{}", &[b"signed"], "signed");
+    let listing = about(&document, &index(&[&document]));
+    put(&fixture.store, &fixture.name, &[], &listing, INDEX).unwrap();
+    assert_eq!(fixture.collect(|options| options.untagged = true).manifests, 0);
+    fixture.store.delete_manifest(&fixture.name, &Reference::Tag("v1".parse().unwrap())).unwrap();
+    let dry = fixture.collect(|options| (options.untagged, options.dry_run) = (true, true));
+    assert_eq!((dry.manifests, dry.layers), (2, 2), "what a dry run would remove leads to no layer");
+    assert_eq!(fixture.collect(|options| options.untagged = true).manifests, 2);
+    assert!(!fixture.has_manifest(&subject) && !fixture.has_manifest(&sha256(&listing)));
+}
+
+#[test]
 fn a_pin_protects_everything_below_it_from_delete_and_collection() {
     let fixture = Fixture::new();
     let owner: PinOwner = "job 7".parse().unwrap();

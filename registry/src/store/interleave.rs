@@ -11,6 +11,7 @@
 //! more interleaving. The client's guarantees must hold at its second half and at the end: content that it saw,
 //! mounted, pushed or pinned may be referred to. The mutant, a collector whose clock is ahead, must be detected.
 
+use std::ops::Not;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,10 +19,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskHook, DiskOp, HookAction};
-use super::faults::script::{IMAGE, image, push, put};
+use super::faults::script::{IMAGE, INDEX, about, image, index, index_of, push, put};
 use super::faults::{config, directory, expected};
 use super::{GcOptions, LAYERS, MANIFESTS, PinOwner, Store};
 use crate::digest::{Algorithm, Digest};
@@ -30,6 +32,8 @@ use crate::name::{Reference, RepositoryName, Tag};
 
 /// Every n-th interleaving is tested, of both halves; 1 tests all of them, and takes minutes.
 const STRIDE: &str = "REGISTRY_INTERLEAVE_STRIDE";
+/// The first steps of a collection, which decide about manifests; a client comes to each of them.
+const WITH_MANIFESTS: usize = 10;
 /// The time that one side waits for the other before it counts as blocked.
 const PATIENCE: Duration = Duration::from_millis(4);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -58,9 +62,24 @@ enum Client {
     Pins,
     /// The client pushes to a repository that exists and has nothing.
     FillsAnEmptyRepository,
+    /// The embedding program stores a blob that the repository has.
+    StoresAgain,
+    /// The client reads an index that has no tag and tags it.
+    TagsAnIndexItRead,
+    TagsAnIndexOfAnIndexItRead,
+    /// The client reads an index and pushes an index that lists it.
+    ListsAnIndexItRead,
+    /// The client tags an index of an index, moves the tag away and reads the index by its digest.
+    TagsAnIndexAndReadsIt,
+    /// The client reads an image that has a signature and tags it.
+    TagsASignedImageItRead,
+    /// The client pushes an image whose signature was there before it.
+    PushesWhatIsSigned,
+    /// The client reads an index whose subject is the image that it lists, and tags it.
+    TagsAnIndexAboutItsImageItRead,
 }
 
-const CLIENTS: [Client; 10] = [
+const CLIENTS: [Client; 18] = [
     Client::AsksAndSkips,
     Client::Mounts,
     Client::Pushes,
@@ -71,6 +90,14 @@ const CLIENTS: [Client; 10] = [
     Client::DeletesTheBlobAndPushesAgain,
     Client::Pins,
     Client::FillsAnEmptyRepository,
+    Client::StoresAgain,
+    Client::TagsAnIndexItRead,
+    Client::TagsAnIndexOfAnIndexItRead,
+    Client::ListsAnIndexItRead,
+    Client::TagsAnIndexAndReadsIt,
+    Client::TagsASignedImageItRead,
+    Client::PushesWhatIsSigned,
+    Client::TagsAnIndexAboutItsImageItRead,
 ];
 
 /// The client's first half with its result, and the second half, which relies on it.
@@ -80,41 +107,112 @@ struct ClientRun {
     promised: bool,
 }
 
-/// The manifest at the end, its repository and the blobs it needs.
-type Guarantee = (RepositoryName, Vec<u8>, Vec<&'static [u8]>);
+/// What a client relies on at the end.
+struct Guarantee {
+    name: RepositoryName,
+    blobs: Vec<&'static [u8]>,
+    /// Manifests below the document or about it, in the order of a push, each with its media type.
+    others: Vec<(Vec<u8>, &'static str)>,
+    document: Vec<u8>,
+    kind: &'static str,
+}
 
-impl ClientRun {
-    fn guarantee(&self) -> Guarantee {
+impl Client {
+    fn guarantee(self) -> Guarantee {
         let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
-        match self.client {
-            Client::Mounts => (b, image(LOOSE, &[LOOSE], "new"), vec![LOOSE]),
+        let of = |name: RepositoryName, document: Vec<u8>, blobs: Vec<&'static [u8]>| Guarantee {
+            name,
+            blobs,
+            others: Vec::new(),
+            document,
+            kind: IMAGE,
+        };
+        // The last of these manifests is the document.
+        let with = |mut manifests: Vec<(Vec<u8>, &'static str)>| {
+            let (document, kind) = manifests.pop().unwrap();
+            let blobs = vec![CONFIG, UNTAGGED];
+            Guarantee { others: manifests, kind, ..of(a.clone(), document, blobs) }
+        };
+        let image_of = || (untagged(), IMAGE);
+        let index_of_it = || (index(&[&untagged()]), INDEX);
+        let nested = || (index_of(INDEX, &[&index(&[&untagged()])]), INDEX);
+        let signature = || (about(&untagged(), &image(CONFIG, &[], "signature")), IMAGE);
+        match self {
+            Client::Mounts => of(b, image(LOOSE, &[LOOSE], "new"), vec![LOOSE]),
             Client::FillsAnEmptyRepository => {
-                ("empty".parse().unwrap(), image(LOOSE, &[LOOSE], "new"), vec![LOOSE])
+                of("empty".parse().unwrap(), image(LOOSE, &[LOOSE], "new"), vec![LOOSE])
             }
-            Client::TagsWhatItRead | Client::TagsWhatItAskedFor | Client::Pins => {
-                (a, untagged(), vec![CONFIG, UNTAGGED])
+            Client::TagsWhatItRead | Client::TagsWhatItAskedFor | Client::Pins => with(vec![image_of()]),
+            Client::MovesAndReturns | Client::DeletesAndPushesAgain => of(a, kept(), vec![CONFIG, KEPT]),
+            Client::TagsAnIndexItRead => with(vec![image_of(), index_of_it()]),
+            Client::TagsAnIndexOfAnIndexItRead
+            | Client::ListsAnIndexItRead
+            | Client::TagsAnIndexAndReadsIt => with(vec![image_of(), index_of_it(), nested()]),
+            Client::TagsASignedImageItRead | Client::PushesWhatIsSigned => {
+                with(vec![signature(), image_of()])
             }
-            Client::MovesAndReturns | Client::DeletesAndPushesAgain => (a, kept(), vec![CONFIG, KEPT]),
-            _ => (a, image(CONFIG, &[LOOSE], "new"), vec![CONFIG, LOOSE]),
+            Client::TagsAnIndexAboutItsImageItRead => {
+                with(vec![image_of(), (about(&untagged(), &index(&[&untagged()])), INDEX)])
+            }
+            _ => of(a, image(CONFIG, &[LOOSE], "new"), vec![CONFIG, LOOSE]),
         }
     }
 
+    /// Whether the manifest is in the repository before the client begins. The image without a tag always is.
+    fn finds(self, guarantee: &Guarantee, manifest: &[u8]) -> bool {
+        match self {
+            Client::PushesWhatIsSigned | Client::ListsAnIndexItRead => manifest != guarantee.document,
+            _ => true,
+        }
+    }
+}
+
+impl ClientRun {
     fn first(&mut self) -> Result<(), Error> {
-        let (name, document, _) = self.guarantee();
-        let by_digest = Reference::Digest(sha256(&document));
+        let Guarantee { name, document, others, kind, .. } = self.client.guarantee();
+        let by_digest = |document: &[u8]| Reference::Digest(sha256(document));
+        let read = |document: &[u8]| there(self.store.resolve(&name, &by_digest(document)));
         self.promised = match self.client {
             Client::AsksAndSkips => there(self.store.blob_in(&name, &sha256(LOOSE)))?,
+            Client::StoresAgain => self.store.put_blob(&name, &Bytes::from_static(LOOSE)).map(|_| true)?,
             Client::TagsWhatItAskedFor => there(self.store.blob_in(&name, &sha256(UNTAGGED)))?,
             Client::Mounts => self.store.mount(&"a".parse().unwrap(), &name, &sha256(LOOSE))?,
             Client::Pushes | Client::FillsAnEmptyRepository => {
                 push(&self.store, &name, &sha256(LOOSE), &[LOOSE]).map(|()| true)?
             }
-            Client::TagsWhatItRead => there(self.store.resolve(&name, &by_digest))?,
+            Client::TagsWhatItRead
+            | Client::TagsAnIndexItRead
+            | Client::TagsAnIndexOfAnIndexItRead
+            | Client::TagsASignedImageItRead
+            | Client::TagsAnIndexAboutItsImageItRead => read(&document)?,
+            Client::ListsAnIndexItRead => read(&others[1].0)?,
+            Client::TagsAnIndexAndReadsIt => {
+                let tagged = put(&self.store, &name, &[tag("v1")], &document, kind);
+                match tagged {
+                    Ok(()) => {
+                        put(&self.store, &name, &[tag("v1")], &image(CONFIG, &[], "other"), IMAGE)?;
+                        assert!(read(&document)?, "it was put a moment ago");
+                        true
+                    }
+                    Err(Error::ReferencesUnknown(_)) => false,
+                    Err(error) => return Err(error),
+                }
+            }
+            Client::PushesWhatIsSigned => {
+                for blob in [CONFIG, UNTAGGED] {
+                    push(&self.store, &name, &sha256(blob), &[blob])?;
+                }
+                put(&self.store, &name, &[tag("v1")], &document, kind)?;
+                let listed = self.store.referrers(&name, &sha256(&document), None, None, 10)?;
+                !listed.referrers.is_empty()
+            }
             Client::MovesAndReturns => {
                 let other = image(CONFIG, &[], "other");
                 put(&self.store, &name, &[tag("v1")], &other, IMAGE).map(|()| false)?
             }
-            Client::DeletesAndPushesAgain => self.store.delete_manifest(&name, &by_digest).map(|()| false)?,
+            Client::DeletesAndPushesAgain => {
+                self.store.delete_manifest(&name, &by_digest(&document)).map(|()| false)?
+            }
             Client::DeletesTheBlobAndPushesAgain => {
                 there(self.store.delete_blob(&name, &sha256(LOOSE)))?;
                 false
@@ -125,30 +223,33 @@ impl ClientRun {
     }
 
     fn second(&mut self) -> Result<(), Error> {
-        let (name, document, blobs) = self.guarantee();
+        let Guarantee { name, document, blobs, others, kind } = self.client.guarantee();
         if !self.promised {
             for blob in blobs {
                 if !there(self.store.blob_in(&name, &sha256(blob)))? {
                     push(&self.store, &name, &sha256(blob), &[blob])?;
                 }
             }
+            for (other, kind) in others {
+                put(&self.store, &name, &[], &other, kind)?;
+            }
         }
         match self.client {
             Client::Pins if self.promised => Ok(()),
-            _ => put(&self.store, &name, &[tag("v1")], &document, IMAGE),
+            _ => put(&self.store, &name, &[tag("v1")], &document, kind),
         }
     }
 
     /// Checks the state at the end.
     fn hold(&self) -> Result<(), String> {
-        let (name, document, blobs) = self.guarantee();
-        let other = kept();
-        let manifests = [(name.clone(), document), ("b".parse().unwrap(), other)];
-        for (name, document) in manifests {
+        let Guarantee { name, document, blobs, others, .. } = self.client.guarantee();
+        let of_the_client = others.into_iter().map(|(other, _)| other).chain([document]);
+        let manifests = of_the_client.map(|document| (name.clone(), document));
+        for (name, document) in manifests.chain([("b".parse().unwrap(), kept())]) {
             let reference = Reference::Digest(sha256(&document));
-            self.store
-                .resolve(&name, &reference)
-                .map_err(|error| format!("the manifest of {name}: {error}"))?;
+            self.store.resolve(&name, &reference).map_err(|error| {
+                format!("the manifest {} of {name}: {error}", String::from_utf8_lossy(&document))
+            })?;
         }
         for blob in blobs {
             let found = self.store.blob_in(&name, &sha256(blob));
@@ -157,7 +258,8 @@ impl ClientRun {
             found.read_exact_at(&mut content, 0).unwrap();
             assert_eq!(content, blob);
         }
-        expected::whole(&self.store)
+        expected::whole(&self.store)?;
+        expected::counted(&self.store)
     }
 }
 
@@ -236,16 +338,25 @@ impl Interleaver {
     }
 }
 
-/// A store with content of every kind, all of it two hours old.
-fn store(root: &Path) -> (Arc<Store>, Arc<Interleaver>) {
+/// A store with content of every kind, and with what the client finds, all of it two hours old.
+fn store(root: &Path, client: Client) -> (Arc<Store>, Arc<Interleaver>) {
     let interleaver = Arc::new(Interleaver::default());
     let disk = Disk { hook: Some(Arc::clone(&interleaver) as _) };
-    let store = Arc::new(Store::open_on(disk, config(root)).unwrap());
+    let mut config = config(root);
+    // An index is accepted only while everything that it lists is there.
+    config.sparse_indexes.clear();
+    let store = Arc::new(Store::open_on(disk, config).unwrap());
     let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
     for (name, blob) in [(&a, LOOSE), (&a, UNTAGGED), (&a, KEPT), (&a, CONFIG), (&b, KEPT), (&b, CONFIG)] {
         push(&store, name, &sha256(blob), &[blob]).unwrap();
     }
-    put(&store, &a, &[], &untagged(), IMAGE).unwrap();
+    let guarantee = client.guarantee();
+    let found = [(untagged(), IMAGE)].into_iter().chain(guarantee.others.clone());
+    let found =
+        found.chain(guarantee.others.is_empty().not().then(|| (guarantee.document.clone(), guarantee.kind)));
+    for (document, kind) in found.filter(|(document, _)| client.finds(&guarantee, document)) {
+        put(&store, &a, &[], &document, kind).unwrap();
+    }
     for (name, text) in [(&a, "v1"), (&b, "stays")] {
         put(&store, name, &[tag(text)], &kept(), IMAGE).unwrap();
     }
@@ -267,7 +378,7 @@ fn options(ahead: Duration) -> GcOptions {
 /// Runs a collection with the halves of `client` at these two of its steps; returns how many steps it has.
 fn into_collection(client: Client, at: [usize; 2], ahead: Duration) -> Result<usize, String> {
     let root = directory();
-    let (store, interleaver) = store(root.path());
+    let (store, interleaver) = store(root.path(), client);
     let ((go, gone), (done, ready)) = (channel(), channel());
     let run = thread::spawn({
         let store = Arc::clone(&store);
@@ -298,7 +409,7 @@ fn into_collection(client: Client, at: [usize; 2], ahead: Duration) -> Result<us
 /// Runs a client with a whole collection at this step of its work; returns how many steps the client has.
 fn into_client(client: Client, at: usize) -> Result<usize, String> {
     let root = directory();
-    let (store, interleaver) = store(root.path());
+    let (store, interleaver) = store(root.path(), client);
     let ((go, gone), (done, ready)) = (channel(), channel());
     let collecting = thread::spawn({
         let store = Arc::clone(&store);
@@ -324,14 +435,16 @@ fn into_client(client: Client, at: usize) -> Result<usize, String> {
 fn everywhere(ahead: Duration, stride: usize) -> Result<usize, String> {
     let mut tried = 0;
     for client in CLIENTS {
-        let steps = into_collection(client, [usize::MAX; 2], Duration::ZERO)?;
+        let alone = into_collection(client, [usize::MAX; 2], Duration::ZERO);
+        let steps = alone.map_err(|why| format!("{client:?} after the collection: {why}"))?;
         assert!(steps > 30, "a collection has only {steps} steps");
-        for first in (0..steps).step_by(stride) {
-            for second in (first..=steps).step_by(stride) {
-                let outcome = into_collection(client, [first, second], ahead);
-                outcome.map_err(|why| format!("{client:?} at {first} and {second}: {why}"))?;
-                tried += 1;
-            }
+        let pairs = (0..steps).step_by(stride);
+        let pairs =
+            pairs.flat_map(|first| (first..=steps).step_by(stride).map(move |second| [first, second]));
+        let others = (0..WITH_MANIFESTS).filter(|first| first % stride > 0).map(|first| [first; 2]);
+        for at in pairs.chain(others) {
+            into_collection(client, at, ahead).map_err(|why| format!("{client:?} at {at:?}: {why}"))?;
+            tried += 1;
         }
     }
     Ok(tried)
@@ -339,7 +452,7 @@ fn everywhere(ahead: Duration, stride: usize) -> Result<usize, String> {
 
 #[test]
 fn what_a_client_saw_during_a_collection_holds() {
-    let stride = std::env::var(STRIDE).map_or(4, |text| text.parse().unwrap());
+    let stride = std::env::var(STRIDE).map_or(5, |text| text.parse().unwrap());
     let tried = everywhere(Duration::ZERO, stride).unwrap();
     println!("{tried} interleavings");
     assert!(tried * stride * stride > 3000, "only {tried} interleavings");

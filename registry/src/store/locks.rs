@@ -128,8 +128,12 @@ impl Locks {
 impl Collecting<'_> {
     /// Whether `digest` was referred to since this collection began.
     pub(super) fn kept(&self, digest: &Digest) -> bool {
+        self.kept_key(Key::of(digest))
+    }
+
+    pub(super) fn kept_key(&self, key: Key) -> bool {
         match &*self.locks.barrier.lock() {
-            Some(Barrier::These(keys)) => keys.contains(&Key::of(digest)),
+            Some(Barrier::These(keys)) => keys.contains(&key),
             Some(Barrier::Everything) | None => true,
         }
     }

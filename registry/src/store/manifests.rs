@@ -115,10 +115,10 @@ impl Store {
         let references = self.ensure_repository(name)?;
         let _shared = references.shared();
         tags.iter().filter(|tag| kept(tag)).try_for_each(|tag| self.expect_tag_stays(name, tag, digest))?;
-        // Before checking them: a running collection then keeps them.
+        // Before checking them: a running collection then keeps them, also those that are there and need not be.
         self.locks.keep(digest);
+        parsed.links.content.iter().for_each(|digest| self.locks.keep(digest));
         let required = addressed(&parsed.requires);
-        required.iter().for_each(|digest| self.locks.keep(digest));
         self.expect_references(name, parsed)?;
         self.expect_media_type_stays(name, digest, &parsed.media_type, kept)?;
 

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use super::locks::Key;
 use super::manifests::read_record;
+use super::order::top_down;
 use super::{MANIFESTS, Store, disk};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
@@ -23,32 +24,52 @@ use crate::name::RepositoryName;
 /// The manifests of a repository and their references.
 pub(super) struct Graph {
     manifests: BTreeMap<Key, Node>,
+    /// The manifests by their subject, also by one that is missing.
+    referrers: HashMap<Key, Vec<Key>>,
     /// Whether a manifest could not be read.
     pub(super) incomplete: bool,
 }
 
-struct Node {
-    digest: Digest,
+pub(super) struct Node {
+    pub(super) digest: Digest,
     /// Blobs and manifests: the records distinguish them.
     content: Vec<Key>,
-    subject: Option<Key>,
+    pub(super) subject: Option<Key>,
 }
 
 impl Graph {
     /// All manifests that stay when `roots` stay: the roots, what they list, and the referrers of any of these.
     pub(super) fn kept(&self, roots: impl IntoIterator<Item = Key>) -> HashSet<Key> {
-        let mut about: HashMap<Key, Vec<Key>> = HashMap::new();
-        for (key, node) in &self.manifests {
-            if let Some(subject) = node.subject {
-                about.entry(subject).or_default().push(*key);
-            }
-        }
-        self.walk(roots, |key| about.get(&key).into_iter().flatten().copied())
+        let mut kept = HashSet::new();
+        self.keep(&mut kept, roots);
+        kept
+    }
+
+    /// Adds `roots` to what stays, with all that stays because of them.
+    pub(super) fn keep(&self, kept: &mut HashSet<Key>, roots: impl IntoIterator<Item = Key>) {
+        self.walk(kept, roots, |key| self.referrers.get(&key).into_iter().flatten().copied());
+    }
+
+    /// The manifests that are not `kept`, each after all that would keep it (see `order`).
+    pub(super) fn top_down(&self, kept: &HashSet<Key>) -> Vec<&Node> {
+        let nodes: Vec<(&Key, &Node)> =
+            self.manifests.iter().filter(|(key, _)| !kept.contains(key)).collect();
+        let places: HashMap<Key, usize> =
+            nodes.iter().enumerate().map(|(place, (key, _))| (**key, place)).collect();
+        let among =
+            |keys: &[Key]| keys.iter().filter_map(|key| places.get(key).copied()).collect::<Vec<usize>>();
+        let lists: Vec<Vec<usize>> = nodes.iter().map(|(_, node)| among(&node.content)).collect();
+        let referrers: Vec<Vec<usize>> = nodes
+            .iter()
+            .map(|(key, _)| self.referrers.get(key).map_or_else(Vec::new, |keys| among(keys)))
+            .collect();
+        top_down(&lists, &referrers).into_iter().map(|place| nodes[place].1).collect()
     }
 
     /// All content below `roots`, including the roots and blobs.
     pub(super) fn below(&self, roots: impl IntoIterator<Item = Key>) -> HashSet<Key> {
-        let mut reached = self.walk(roots, |_| std::iter::empty());
+        let mut reached = HashSet::new();
+        self.walk(&mut reached, roots, |_| std::iter::empty());
         let manifests: Vec<&Node> = reached.iter().filter_map(|key| self.manifests.get(key)).collect();
         reached.extend(manifests.into_iter().flat_map(|node| node.content.iter().copied()));
         reached
@@ -60,24 +81,23 @@ impl Graph {
 
     fn walk<I: Iterator<Item = Key>>(
         &self,
+        seen: &mut HashSet<Key>,
         roots: impl IntoIterator<Item = Key>,
         more: impl Fn(Key) -> I,
-    ) -> HashSet<Key> {
-        let mut seen: HashSet<Key> = roots.into_iter().collect();
-        let mut open: Vec<Key> = seen.iter().copied().collect();
+    ) {
+        let mut open: Vec<Key> = roots.into_iter().filter(|root| seen.insert(*root)).collect();
         while let Some(key) = open.pop() {
             let Some(node) = self.manifests.get(&key) else { continue };
             let children = node.content.iter().copied().filter(|child| self.manifests.contains_key(child));
             open.extend(children.chain(more(key)).filter(|next| seen.insert(*next)));
         }
-        seen
     }
 }
 
 impl Store {
     /// Reads every manifest of a repository.
     pub(super) fn graph(&self, name: &RepositoryName) -> Result<Graph, Error> {
-        let mut graph = Graph { manifests: BTreeMap::new(), incomplete: false };
+        let mut graph = Graph { manifests: BTreeMap::new(), referrers: HashMap::new(), incomplete: false };
         for digest in self.recorded(name, MANIFESTS)? {
             let digest = digest?;
             let links = match self.links(name, &digest) {
@@ -95,7 +115,11 @@ impl Store {
                 subject: links.subject.as_ref().map(Key::of),
                 digest,
             };
-            graph.manifests.insert(Key::of(&node.digest), node);
+            let key = Key::of(&node.digest);
+            if let Some(subject) = node.subject {
+                graph.referrers.entry(subject).or_default().push(key);
+            }
+            graph.manifests.insert(key, node);
         }
         Ok(graph)
     }

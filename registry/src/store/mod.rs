@@ -75,6 +75,7 @@ mod manifests;
 mod mark;
 #[cfg(test)]
 mod model;
+mod order;
 mod pins;
 mod quota;
 mod referrers;

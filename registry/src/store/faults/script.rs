@@ -246,7 +246,12 @@ pub(crate) fn image(config: &[u8], layers: &[&[u8]], note: &str) -> Vec<u8> {
 }
 
 pub(crate) fn index(children: &[&[u8]]) -> Vec<u8> {
-    let children: Vec<_> = children.iter().map(|child| descriptor(IMAGE, child)).collect();
+    index_of(IMAGE, children)
+}
+
+/// An index of manifests of one media type.
+pub(crate) fn index_of(kind: &str, children: &[&[u8]]) -> Vec<u8> {
+    let children: Vec<_> = children.iter().map(|child| descriptor(kind, child)).collect();
     json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": children}).to_string().into_bytes()
 }
 

@@ -117,6 +117,7 @@ mod tls_clients;
 mod ui;
 mod ui_again;
 mod ui_changes;
+mod ui_confirmations;
 mod ui_login;
 mod ui_logs;
 mod ui_servers;

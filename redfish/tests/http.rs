@@ -157,7 +157,7 @@ struct TlsPeer {
 #[derive(Clone, Copy, PartialEq)]
 enum AfterRequest {
     Responds,
-    /// Its TLS ends with bytes that are no record, such as those of a web server that is stopped.
+    /// Ends TLS with bytes that are no record, such as those of a web server that is stopped.
     SendsGarbage,
 }
 

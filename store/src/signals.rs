@@ -18,8 +18,9 @@ pub enum DeliverOutcome {
     Stored(Box<Run>),
     /// A signal with this name and key exists; nothing was written.
     Duplicate(Box<Signal>),
-    /// Nothing was written: the run has changed since the change was computed, or since the expected revision. Or a cancel was left to the worker that had the
-    /// lease, and that worker has parked or ended the run. The change must be computed again from this snapshot.
+    /// Nothing was written: the run has changed since the change was computed, or since the expected revision. Or a cancel was left to
+    /// the worker that had the lease, and that worker has parked or ended the run. The change must be computed again from this
+    /// snapshot.
     Moved(Box<Snapshot>),
     /// There is no such run.
     NoRun,

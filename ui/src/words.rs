@@ -81,6 +81,7 @@ pub(crate) fn wait(reason: &str) -> &str {
         "shutdown" => "for an operating system to shut down",
         "bmc_busy" => "for a BMC to take changes again",
         "bmc_silent" => "for a BMC to respond again",
+        "bmc_restarts" => "for a BMC to accept connections and logins again",
         "update_runs" => "for a BMC to end an update that an earlier job left running",
         "eject" => "for a virtual media slot to be empty",
         "mount" => "for a BMC to show its inserted media",

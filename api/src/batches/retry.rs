@@ -25,7 +25,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, OptionalJsonBody, TextPath};
 use super::super::jobs::{
-    created_job, find_replay, idempotency_key, refused, selection, with_server_resources,
+    created_job, find_replay, idempotency_key, refused, selected, with_server_resources,
 };
 use super::super::request_audit;
 use super::create::{CHUNK, store, wrong_limits};
@@ -127,7 +127,7 @@ fn expect(request: &Request, jobs: &[RunId]) -> Result<(), ApiError> {
         Some(expected) if expected != count => {
             changed(format!("{count} failed jobs would be repeated now and {expected} were expected"))
         }
-        _ if selection::is_other(request.selection.as_deref(), jobs) => {
+        _ if selected::is_other(request.selection.as_deref(), jobs) => {
             changed(format!("{count} failed jobs would be repeated, and they are not those that were seen"))
         }
         _ => Ok(()),

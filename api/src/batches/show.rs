@@ -9,7 +9,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanRead, TextPath};
-use super::super::jobs::selection;
+use super::super::jobs::selected;
 use super::view::{BatchDetailView, BatchView, CauseView};
 use model::{Batch, RunId, causes};
 
@@ -30,14 +30,14 @@ pub(crate) async fn show(
     let (causes, more_failed) = causes(failed);
     let causes = causes.into_iter().map(|cause| {
         let jobs = of_causes.get(&cause.id).map(Vec::as_slice).unwrap_or_default();
-        CauseView::of(cause, selection::digest(jobs))
+        CauseView::of(cause, selected::digest(jobs))
     });
     Ok(Json(BatchDetailView {
         batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
         causes: causes.collect(),
         more_failed,
         retriable: retriable.len() as u64,
-        selection: selection::digest(&retriable),
+        selection: selected::digest(&retriable),
     }))
 }
 

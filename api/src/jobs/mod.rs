@@ -9,6 +9,7 @@ pub(super) mod log;
 pub(super) mod media;
 pub(super) mod order;
 mod retry;
+pub(super) mod selected;
 pub(super) mod selection;
 mod show;
 pub(super) mod verbs;

@@ -19,7 +19,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::super::Api;
 use super::super::batches::retry::{self, Limits, Repeated};
@@ -30,6 +29,7 @@ use super::super::extract::{CanWrite, JsonBody, Parameters};
 use super::super::filters::{self, FILTER};
 use super::super::openapi::types;
 use super::super::request_audit;
+use super::selected::{digest, is_other};
 use model::{Filter, RunId, Serial, Subject};
 use store::{JobFilter, JobIds, Newest};
 
@@ -37,8 +37,6 @@ use store::{JobFilter, JobIds, Newest};
 pub(crate) const MAX_SELECTED: u32 = 1000;
 /// The maximum of jobs that a preview names.
 const NAMED: usize = 20;
-/// The characters of the digest of a selection.
-const SELECTION: usize = 16;
 /// Jobs that can be cancelled: they have no outcome yet.
 const CANCELLABLE: &str = "-status:complete,succeeded,failed";
 /// Jobs that can be retried here: installations that have ended without success.
@@ -219,37 +217,4 @@ async fn preview(api: &Api, selected: &JobIds, dry_run: bool) -> Result<Selectio
     let JobIds { count, superseded, .. } = *selected;
     let selection = digest(&selected.ids);
     Ok(SelectionView { dry_run, count, selection, superseded, cancelled_now: 0, first })
-}
-
-/// The digest of a selection of jobs, in whatever order.
-pub(crate) fn digest(jobs: &[RunId]) -> String {
-    let mut ids: Vec<String> = jobs.iter().map(RunId::to_string).collect();
-    ids.sort_unstable();
-    let mut digest = Sha256::new();
-    for id in ids {
-        digest.update(id);
-        digest.update("\n");
-    }
-    hex::encode(digest.finalize()).chars().take(SELECTION).collect()
-}
-
-/// Whether these are other jobs than those of the preview. A request without a digest has its number only.
-pub(crate) fn is_other(expected: Option<&str>, jobs: &[RunId]) -> bool {
-    expected.is_some_and(|expected| expected != digest(jobs))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_digest_is_that_of_the_jobs_in_whatever_order_and_of_no_others() {
-        let [one, two, three] = std::array::from_fn(|_| RunId::new());
-        assert_eq!(digest(&[one, two]), digest(&[two, one]));
-        assert_eq!(digest(&[one, two]).len(), SELECTION);
-        assert!(is_other(Some(&digest(&[one, two])), &[one, three]));
-        assert!(is_other(Some(""), &[one]));
-        assert!(!is_other(Some(&digest(&[one])), &[one]));
-        assert!(!is_other(None, &[one]));
-    }
 }

@@ -246,8 +246,7 @@ fn batch(text: &str) -> Value {
         "stop": { "reason": "stopped", "since": "2026-11-23T14:10:00.000Z", "failures": 6, "next_action": text },
         "causes": [{
             "cause": CAUSE, "class": "installer", "step": "webhook.wait", "summary": text, "next_action": text, "jobs": 6,
-            "superseded": 2, "selection": "00112233aabbccdd",
-            "first": [{ "job_id": JOB, "server_serial": text }, { "job_id": JOB, "server_serial": null }],
+            "superseded": 2, "selection": "0a", "first": [{ "job_id": JOB, "server_serial": text }, { "job_id": JOB, "server_serial": null }],
         }],
         "more_failed": 3, "retriable": 5, "selection": "44556677aabbccdd",
     })

@@ -25,9 +25,8 @@ use model::Time;
 
 /// Media whose payload was read count as finished after this time without a read.
 pub(super) const SILENCE: Duration = Duration::from_secs(600);
-/// Tolerance for BMCs that compute their times in every response: such times are off by a second, and change by more when the clock of
-/// the BMC is set. The times that are compared are minutes apart after a restart.
-const JITTER: Duration = Duration::from_secs(60);
+/// Tolerance for BMCs that compute their times in every response and are off by a second.
+const JITTER: Duration = Duration::from_secs(2);
 /// Fraction (1/4) of the boot image that proves a read of the payload: firmware, boot loader and BMC read less.
 const PAYLOAD: u64 = 4;
 

@@ -96,7 +96,8 @@ fn a_dry_run_or_a_read_of_a_filter_needs_no_consent() {
         changes(&controller)
     );
     controller.shoal(&["server", "inventory", "--state", "free"]).ends_with(0);
-    controller.shoal(&["bmc", "probe", "-l", "site=a", "--json"]).ends_with(0);
+    // Its controller refuses the second one; both were sent.
+    controller.shoal(&["bmc", "probe", "-l", "site=a", "--json"]).ends_with(1);
     let probed = controller.seen().into_iter().filter(|seen| seen.uri.path().ends_with("/probe")).count();
     assert_eq!(probed, 2);
 }

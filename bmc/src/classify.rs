@@ -57,13 +57,13 @@ pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
         | ErrorKind::Fenced => class::TRANSIENT,
         _ => class::BMC_REFUSED,
     };
-    let failure = Failure {
-        detail: Some(json!({
-            "code": error.code(), "status": error.status(), "maybe_applied": error.maybe_applied(),
-            RESTART_MAY_EXPLAIN: restart_may_explain(error),
-        })),
-        ..failure(class, step, error.to_string(), next_action(error))
-    };
+    let mut detail =
+        json!({ "code": error.code(), "status": error.status(), "maybe_applied": error.maybe_applied() });
+    if restart_may_explain(error) {
+        detail[RESTART_MAY_EXPLAIN] = true.into();
+    }
+    let failure =
+        Failure { detail: Some(detail), ..failure(class, step, error.to_string(), next_action(error)) };
     // After a restart of the BMC, resources can be missing for a while.
     let may_recover = matches!(error.kind, ErrorKind::Fenced | ErrorKind::NotFound { .. });
     let may_recover = may_recover || is_read_in_conflict(error);

@@ -7,7 +7,7 @@ use redfish::{ErrorKind, RedfishError, TransportErrorKind};
 use serde_json::json;
 
 use super::{class, waits};
-use engine::{StepContext, StepError, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
+use engine::{StepContext, StepError, StepOutcome, StepReport, WaitReason, WaitRequest, fail_on_deadline};
 use model::{Failure, FailureClass, StepName, StepPhase, Wait};
 
 /// Builds a failure of a step.
@@ -203,7 +203,9 @@ pub fn finished(mut report: StepReport, context: &StepContext, identified: &[&St
 /// Builds the report for a wait whose deadline has passed.
 pub fn overdue(wait: &Wait) -> StepReport {
     let late = fail_on_deadline(wait);
-    let Some(reason) = waits::ALL.iter().find(|reason| reason.name == wait.reason) else {
+    // Some waits need nothing while they last; their end is for the operator.
+    let advises = |reason: &&&WaitReason| !reason.next_action.starts_with("nothing");
+    let Some(reason) = waits::ALL.iter().filter(advises).find(|reason| reason.name == wait.reason) else {
         return StepReport::fail(late);
     };
     let class = match wait.reason.as_str() {

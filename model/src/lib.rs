@@ -25,6 +25,7 @@ pub mod mutant;
 pub mod names;
 pub mod restoration;
 pub mod run;
+mod selection;
 pub mod server;
 mod steady_clock;
 pub mod time;
@@ -59,6 +60,7 @@ pub use run::{
     RunChange, RunPlan, RunRequest, RunVersion, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord,
     StepSummary, Wait,
 };
+pub use selection::selection_digest;
 pub use server::{PendingCleanup, Server, TlsMode};
 pub use steady_clock::SteadyClock;
 pub use time::{Clock, ManualClock, SystemClock, Time};

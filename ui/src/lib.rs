@@ -11,13 +11,11 @@
 pub mod assets;
 pub mod data;
 mod parts;
-mod selection;
 mod state;
 pub mod time;
 pub mod view;
 mod words;
 
-pub use selection::selection;
 pub use state::State;
 pub use words::INSTALLATION;
 

@@ -123,8 +123,9 @@ impl PowerSteps<'_> {
         context: &StepContext,
         (connected, found): (&ConnectedBmc, &Identified),
     ) -> Result<bool, StepError> {
-        if self.was_in_use(context, found) || self.acted(context) {
-            return Ok(self.was_in_use(context, found));
+        let was = self.was_in_use(context, found);
+        if was || self.acted(context) {
+            return Ok(was);
         }
         let state = connected.bmc.power_state(&found.discovery.system).await;
         Ok(power::is_up(state.map_err(|error| from_redfish(step, &error))?))

@@ -200,7 +200,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
             let preview = tried(visit, &body, &serials).await?;
             return form_again(visit, &entered, Vec::new(), Some(&preview)).await;
         }
-        if form.get("selection") != ui::selection(&serials) {
+        if form.get("selection") != model::selection_digest(&serials) {
             let count = serials.len();
             let (field, why) = match form.get("q").trim() {
                 "" => ("serials", format!("names {count} servers, not those of a preview; preview it again")),
@@ -273,7 +273,7 @@ async fn tried(visit: &Visit, body: &Value, serials: &[String]) -> Result<BatchP
     };
     let rows: Vec<Result<BatchRow, Refusal>> =
         stream::iter(&serials[..serials.len().min(TRIED)]).map(attempt).buffered(4).collect().await;
-    let selection = ui::selection(serials);
+    let selection = model::selection_digest(serials);
     let tried = rows.into_iter().collect::<Result<_, _>>()?;
     Ok(BatchPreview { servers: serials.len() as u64, selection, tried })
 }

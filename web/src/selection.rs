@@ -147,7 +147,7 @@ async fn held(visit: &Visit, filter: &str) -> Result<Vec<JobOfServer>, Refusal> 
 
 /// The digest of the jobs of a selection.
 fn of_jobs(jobs: &[JobOfServer]) -> String {
-    ui::selection(jobs.iter().map(|job| job.job_id.as_str()))
+    model::selection_digest(jobs.iter().map(|job| job.job_id.as_str()))
 }
 
 /// The refusal of a confirmation whose filter selects others than its preview did.
@@ -213,7 +213,7 @@ pub(super) async fn ask_probe(visit: Visit) -> Response {
         let view = FormView::new(frame, "Probe the BMCs?", "/ui/servers/selection/probe", back.clone())
             .below(back, "Servers of the filter")
             .hidden("q", filter)
-            .hidden("selection", ui::selection(&serials))
+            .hidden("selection", model::selection_digest(&serials))
             .effect(State::Working, format!("{} BMCs are read; nothing is changed on them.", serials.len()))
             .effect(
                 State::Waiting,
@@ -242,7 +242,7 @@ pub(super) async fn probe(visit: Visit, form: Form) -> Response {
 async fn probe_all(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let filter = form.get("q");
     let (serials, more) = serials(visit, filter, MAX_PROBES).await?;
-    if more || form.get("selection") != ui::selection(&serials) {
+    if more || form.get("selection") != model::selection_digest(&serials) {
         return Err(other("servers"));
     }
     let until = tokio::time::Instant::now() + PROBE_TIME;

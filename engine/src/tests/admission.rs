@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::kit::{Act, Kit, new_run};
+use super::kit::{Act, Disk, Kit, new_run};
 use crate::PressureGauge;
-use model::{
-    Condition, GateClosure, NewEvent, NewRun, Outcome, Phase, Pressure, RunId, Server, Verb, permit_resource,
-};
+use model::{Condition, GateClosure, NewEvent, NewRun, Outcome, Phase, RunId, Server, Verb, permit_resource};
 use store::TakeOver;
 
 fn closed(kit: &Kit) -> GateClosure {
@@ -94,21 +91,6 @@ async fn maintenance_of_a_server_stops_only_its_own_jobs_from_starting() {
     kit.report(started).await;
     kit.run_until_idle().await;
     assert_eq!(kit.ended(started).await, Some(Outcome::Succeeded));
-}
-
-struct Disk(AtomicBool);
-
-#[async_trait]
-impl PressureGauge for Disk {
-    async fn read(&self) -> Option<Pressure> {
-        let text = |text: &str| text.to_owned();
-        self.0.load(Ordering::SeqCst).then(|| Pressure {
-            name: text("disk"),
-            since: "2026-01-01T00:00:00Z".parse().unwrap(),
-            detail: text("3 MiB are left"),
-            next_action: text("make room"),
-        })
-    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
+use crate::PressureGauge;
 use crate::{
     ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Remark, Step, StepContext,
     StepOutcome, StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
 };
+use model::Pressure;
 use model::{
     Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
     Signal, Snapshot, StepInstance, StepName, Time, WorkflowVersion, permit_resource,
@@ -30,6 +33,22 @@ pub(super) const LEASE: Duration = Duration::from_secs(60);
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// How long a cancelled step that may not be interrupted continues in these tests; real time.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(200);
+
+/// A gauge of a disk, which is full while this holds.
+pub(super) struct Disk(pub(super) AtomicBool);
+
+#[async_trait]
+impl PressureGauge for Disk {
+    async fn read(&self) -> Option<Pressure> {
+        let text = |text: &str| text.to_owned();
+        self.0.load(Ordering::SeqCst).then(|| Pressure {
+            name: text("disk"),
+            since: "2026-01-01T00:00:00Z".parse().unwrap(),
+            detail: text("3 MiB are left"),
+            next_action: text("make room"),
+        })
+    }
+}
 
 /// The behaviour of one call of a step.
 #[derive(Clone, Debug)]

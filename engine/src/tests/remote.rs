@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::kit::{Act, Kit, LEASE, new_run};
+use super::kit::{Act, Disk, Kit, LEASE, new_run};
 use crate::{
     Backend, BackendError, CallKey, CallMessage, Engine, MessageRefused, NextCall, PressureGauge, Progress,
     RemoteError, RemoteNext, RemoteQueues, ReportMessage, StepCall, StepOutcome, StepReport, Worker,
@@ -23,7 +23,7 @@ use crate::{
 };
 use model::mutant::{self, Mutant};
 use model::{
-    Clock, Effect, ManualClock, Outcome, Phase, Pressure, Run, RunId, StepRecord, Time, Verb, permit_resource,
+    Clock, Effect, ManualClock, Outcome, Phase, Run, RunId, StepRecord, Time, Verb, permit_resource,
 };
 use store::TakeOver;
 
@@ -363,25 +363,10 @@ async fn a_claim_is_listed_before_its_task_begins_and_a_cancel_ends_it_also_whil
     assert_eq!(kit.run(id).await.lease, None, "the lease is given back");
 }
 
-struct Full(AtomicBool);
-
-#[async_trait]
-impl PressureGauge for Full {
-    async fn read(&self) -> Option<Pressure> {
-        let text = |text: &str| text.to_owned();
-        self.0.load(Ordering::SeqCst).then(|| Pressure {
-            name: text("disk"),
-            since: "2026-01-01T00:00:00Z".parse().unwrap(),
-            detail: text("3 MiB are left"),
-            next_action: text("make room"),
-        })
-    }
-}
-
 #[tokio::test]
 async fn a_claim_of_a_worker_reads_the_shortage_itself_while_the_controller_claims_nothing() {
     let kit = Kit::new();
-    let disk = Arc::new(Full(AtomicBool::new(true)));
+    let disk = Arc::new(Disk(AtomicBool::new(true)));
     kit.engine.gauge(Arc::clone(&disk) as Arc<dyn PressureGauge>);
     let far = Elsewhere::new(&kit, "w1");
     kit.start("drill", &["b@far"]).await;

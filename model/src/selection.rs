@@ -1,4 +1,5 @@
-//! The digest of what a page selects, by which a confirmation is for what was shown and not for as many others.
+//! The digest of a selection, such as of jobs or servers: a preview shows it, and the change that follows has it. A number alone does not
+//! say that they are the same, since one may have come for each that has gone.
 
 use sha2::{Digest, Sha256};
 
@@ -6,7 +7,7 @@ use sha2::{Digest, Sha256};
 const CHARS: usize = 16;
 
 /// The digest of these names, in whatever order, in hex.
-pub fn selection(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+pub fn selection_digest(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let names: Vec<_> = names.into_iter().collect();
     let mut names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();
@@ -24,7 +25,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_that_of_the_names_in_whatever_order_and_of_no_others() {
-        let of = |names: &[&str]| selection(names);
+        let of = |names: &[&str]| selection_digest(names);
         assert_eq!(of(&["a", "b"]), of(&["b", "a"]));
         assert_eq!(of(&["a", "b"]).len(), CHARS);
         for other in [&["a"][..], &["a", "c"], &["a", "b", "b"], &["ab"], &[]] {

@@ -49,6 +49,6 @@ pub(super) async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapsh
     let announced = snapshot
         .records_of(names::POWER_ON)
         .filter(|record| !matches!(record.phase, StepPhase::Skipped | StepPhase::Undone));
-    let last = announced.map(|record| record.started_at).max();
+    let last = announced.max_by_key(|record| record.at).map(|record| record.started_at);
     Ok(last.map(|last| (snapshot, last)))
 }

@@ -59,12 +59,11 @@ pub(super) struct PoweredOn {
 /// Returns the last power-on of a job.
 pub(super) fn powered_on(snapshot: &Snapshot) -> Option<PoweredOn> {
     let records = snapshot.records_of(names::POWER_ON).filter(|record| record.phase != StepPhase::Skipped);
-    let of = |record: &StepRecord| {
-        let request = PowerRequest::deserialize(&record.output).unwrap_or_default();
-        let at = request.sent_at.unwrap_or(record.started_at);
-        PoweredOn { at, media_before: request.media_before }
-    };
-    records.map(of).max_by_key(|powered_on| powered_on.at)
+    // By its place in the plan: the clock may have been set between two of them.
+    let record = records.max_by_key(|record| record.at)?;
+    let request = PowerRequest::deserialize(&record.output).unwrap_or_default();
+    let at = request.sent_at.unwrap_or(record.started_at);
+    Some(PoweredOn { at, media_before: request.media_before })
 }
 
 /// Returns the time of the last power-on.

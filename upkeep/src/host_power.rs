@@ -26,7 +26,7 @@ use bmc::power::{
 };
 use bmc::{ConnectedBmc, from_redfish, wait_for_bmc, waits};
 use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
-use model::{Effect, NewEvent, StepName, StepPhase, StepRecord, Time};
+use model::{Effect, NewEvent, Position, StepName, StepPhase, StepRecord, Time};
 
 /// Powers the host on under a permit, which ends when the host is shown as on.
 pub(super) async fn on(
@@ -104,16 +104,7 @@ impl PowerSteps<'_> {
 
     /// Whether the host was on before this run changed its power.
     pub(super) fn was_in_use(&self, context: &StepContext, found: &Identified) -> bool {
-        let first = |steps, of_use: bool| {
-            let requests = Self::requests(context, steps).filter(|(_, request)| !of_use || request.found_up);
-            requests
-                .filter_map(|(record, request)| {
-                    Some((request.graceful_at.or(request.sent_at)?, record.at.index))
-                })
-                .min()
-        };
-        let met_up: Option<(Time, _)> = first(self.off, true);
-        found.was_on() || met_up.is_some_and(|off| first(self.on, false).is_none_or(|on| off < on))
+        found.was_on() || was_found_up(Self::requests(context, self.off), Self::requests(context, self.on))
     }
 
     /// Whether the host is in use: it was on before this run changed its power, or it was switched on and not by this run.
@@ -134,19 +125,32 @@ impl PowerSteps<'_> {
     /// When the newest shutdown was requested that no read has shown the end of: the host may still go off.
     fn going_off(&self, context: &StepContext) -> Option<Time> {
         let open = Self::requests(context, self.off).filter(|(record, _)| record.phase != StepPhase::Done);
-        open.filter_map(|(_, request)| request.graceful_at.max(request.sent_at)).max()
+        let newest = open.max_by_key(|(record, _)| record.at);
+        newest.and_then(|(_, request)| request.graceful_at.max(request.sent_at))
     }
 
     /// When the newest power-on was requested that no read has shown: the host may still come up.
     fn coming_up(&self, context: &StepContext) -> Option<Time> {
         let open = Self::requests(context, self.on)
             .filter(|(record, request)| record.phase != StepPhase::Done || request.unconfirmed);
-        open.filter_map(|(_, request)| request.sent_at).max()
+        open.max_by_key(|(record, _)| record.at).and_then(|(_, request)| request.sent_at)
     }
 }
 
-/// Gives the host back the power state that it had before this run changed it; `by` is the step that identified it. A request that the end of the run has overtaken
-/// is let come true first: it cannot be taken back.
+/// Whether a step that switches the host off found it on before a step of the same run had switched it on. The order is that of the
+/// plan: between two requests the controller may have restarted under another time.
+fn was_found_up<'c>(
+    off: impl Iterator<Item = (&'c StepRecord, PowerRequest)>,
+    on: impl Iterator<Item = (&'c StepRecord, PowerRequest)>,
+) -> bool {
+    let found_up: Option<Position> =
+        off.filter(|(_, request)| request.found_up).map(|(record, _)| record.at).min();
+    let switched_on = on.map(|(record, _)| record.at).min();
+    found_up.is_some_and(|off| switched_on.is_none_or(|on| off < on))
+}
+
+/// Gives the host back the power state that it had before this run changed it; `by` is the step that identified it. A request that
+/// the end of the run has overtaken is let come true first: it cannot be taken back.
 pub(super) async fn restore(
     (step, by): (&StepName, &StepName),
     steps: &PowerSteps<'_>,
@@ -184,4 +188,43 @@ pub(super) async fn restore(
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "the host is off, as it was")));
     }
     power::shut_down(step, context, &connected, system, KnownHost::Unknown, SHORT_GRACE).await
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Stage;
+
+    use super::*;
+    use crate::names;
+
+    fn requested(name: &StepName, index: u32, found_up: bool, at: &str) -> (StepRecord, PowerRequest) {
+        let sent_at: Time = at.parse().unwrap();
+        let record = StepRecord {
+            at: Position { stage: Stage::Forward, index },
+            name: name.clone(),
+            key: String::new(),
+            attempt: 1,
+            epoch: 1,
+            phase: StepPhase::Done,
+            output: serde_json::Value::Null,
+            started_at: sent_at,
+            ended_at: Some(sent_at),
+        };
+        (record, PowerRequest { sent: 1, found_up, sent_at: Some(sent_at), ..PowerRequest::default() })
+    }
+
+    #[test]
+    fn a_host_that_the_run_switched_on_is_not_in_use_though_the_clock_was_set_back_before_its_shutdown() {
+        let on = requested(names::FW_POWER_ON, 2, false, "2027-01-15T08:20:30Z");
+        let off = requested(names::FW_SHUT_DOWN, 6, true, "2027-01-15T08:17:22Z");
+        let again = requested(names::FW_HOST_ON, 7, false, "2027-01-15T08:17:24Z");
+        type Requested = (StepRecord, PowerRequest);
+        let found_up = |off: &[&Requested], on: &[&Requested]| {
+            let [off, on] =
+                [off, on].map(|list| list.iter().map(|(record, request)| (record, request.clone())));
+            was_found_up(off, on)
+        };
+        assert!(!found_up(&[&off], &[&on, &again]));
+        assert!(found_up(&[&off], &[&again]), "an operator switched it on before the shutdown");
+    }
 }

@@ -15,7 +15,8 @@ pub(super) fn time_left(services: &Services, context: &StepContext) -> Option<Du
     if limits.power_ons.is_none() || !context.has_permit(&power_on_permit()) {
         return None;
     }
-    let on = context.snapshot.records_of(names::POWER_ON).filter_map(|record| record.ended_at).max();
+    let ended = context.snapshot.records_of(names::POWER_ON).filter(|record| record.ended_at.is_some());
+    let on = ended.max_by_key(|record| record.at).and_then(|record| record.ended_at);
     let left = on.unwrap_or(context.now()).plus(limits.power_on_settle).since(context.now());
     (left > Duration::ZERO).then_some(left)
 }

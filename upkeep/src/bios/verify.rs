@@ -109,8 +109,8 @@ fn not_yet(context: &StepContext, seen: &Seen, verified: Verified) -> Result<Ste
     let restarted = context
         .snapshot
         .records_of(names::BIOS_HOST_ON)
-        .filter_map(|record| record.ended_at)
-        .max()
+        .max_by_key(|record| record.at)
+        .and_then(|record| record.ended_at)
         .unwrap_or(context.record.started_at);
     if context.now().since(restarted) < SHOWN_WITHIN {
         let mut wait = wait_for_bmc(&waits::SETTINGS_VALUES, SHOWN_WITHIN * 2, names);

@@ -205,8 +205,8 @@ fn left_on(context: &StepContext, found: &Identified) -> bool {
         let records = steps.iter().flat_map(|step| context.snapshot.records_of(step));
         let sent = records.filter_map(|record| {
             let request = PowerRequest::deserialize(&record.output).ok()?;
-            let at = request.sent_at.max(request.graceful_at)?;
-            (record.phase == StepPhase::Done || !needs_done).then_some((at, record.at.index))
+            request.sent_at.or(request.graceful_at)?;
+            (record.phase == StepPhase::Done || !needs_done).then_some(record.at)
         });
         sent.max()
     };

@@ -155,6 +155,28 @@ async fn a_change_that_is_refused_says_why_in_its_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fingerprint_that_was_entered_before_the_first_contact_stored_one_replaces_none() {
+    let scene = scene(vec![silent("PIN-1")]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let place = "/ui/servers/PIN-1/edit";
+    let (entered, pinned) = ("ab".repeat(32), "cd".repeat(32));
+    let sent = form(&olga.get(place).await, "", &[("tls_fingerprint", &entered), ("bmc_password", "secret")]);
+    let preview = post(&olga, place, &sent).await;
+    assert_eq!(preview.status, 200, "{}", preview.html);
+    let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
+    database.busy_timeout(TIME_LIMIT).unwrap();
+    let pin = "UPDATE servers SET tls_fingerprint = ?1 WHERE serial = 'PIN-1'";
+    assert_eq!(database.execute(pin, [&pinned]).unwrap(), 1);
+    let confirm = fields(&preview, &["csrf", "revision", "change"], &[]);
+    let refused = post(&olga, &format!("{place}/confirm"), &confirm).await;
+    assert_eq!(refused.status, 400, "{}", refused.html);
+    assert!(refused.html.contains("was entered before the first contact stored"), "{}", refused.html);
+    let server = scene.admin.get("/api/v1/servers/PIN-1").await.expect(200);
+    assert_eq!(server["tls_fingerprint"], json!(pinned));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_is_deleted_after_a_question_and_one_with_jobs_stays() {
     let scene = scene(vec![healthy("DEL-1"), silent("DEL-2")]).await;
     let olga = Browser::log_in(&scene, "olga", PASSWORD).await;

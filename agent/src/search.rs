@@ -221,6 +221,25 @@ pub fn search(
     }
 }
 
+/// Reads the media that are no fixed disks once. Returns the job that replaces a job whose controller is not reached: a newer one, or
+/// any if `found` is on a fixed disk.
+#[must_use]
+pub fn replacement(
+    readers: &Readers,
+    devices: &Devices<'_>,
+    serials: &MachineSerials,
+    refused: &RefusedJobs,
+    found: &FoundTask,
+    log: &Log,
+) -> Option<Uuid> {
+    let mut movable = (devices.list)();
+    movable.retain(|path| !(devices.is_fixed)(path));
+    let (tasks, _) = round(movable, readers, log, &mut BTreeSet::new());
+    let job = choose(tasks, serials, refused).ok()?.job;
+    let is_newer = job.created_at > found.job.created_at || (devices.is_fixed)(&found.path);
+    (is_newer && job.job_id != found.job.job_id).then_some(job.job_id)
+}
+
 /// Reads all devices that do not hang, each in its thread, and takes what late threads of earlier rounds have read. A reason is logged
 /// once. Returns the tasks, and the devices with a volume.
 fn round(
@@ -491,6 +510,38 @@ mod tests {
         .unwrap_err();
         assert!(refused.to_string().contains("OTHER"));
         assert_eq!(clock.elapsed(), SEARCH_TIME);
+    }
+
+    #[test]
+    fn a_job_whose_controller_is_not_reached_is_replaced_by_a_newer_one_and_by_any_if_it_is_on_a_fixed_disk()
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let (readers, serials, log) =
+            (Readers::default(), MachineSerials::new(["SN1"]), Log::new(Vec::new()));
+        let all = || list(folder.path());
+        let devices = Devices { list: &all, is_fixed: &|path| path.ends_with("sda1"), settle: SETTLE_TIME };
+        let of = |found: &FoundTask, refused: &RefusedJobs| {
+            replacement(&readers, &devices, &serials, refused, found, &log)
+        };
+        let at = |path: &str| {
+            let source = DeviceSource::open(&folder.path().join(path)).unwrap();
+            let mut task = read_medium(path, source).unwrap().remove(0);
+            task.path = folder.path().join(path);
+            task
+        };
+        write_task(folder.path(), "sr0", "2026-03-01T00:00:00Z", BY_NETWORK);
+        write_task(folder.path(), "sda1", "2026-04-01T00:00:00Z", BY_NETWORK);
+        let found = at("sr0");
+        assert_eq!(of(&found, &RefusedJobs::default()), None, "what a fixed disk holds replaces nothing");
+        assert_eq!(of(&at("sda1"), &RefusedJobs::default()), Some(found.job.job_id));
+        write_task(folder.path(), "sr1", "2026-02-01T00:00:00Z", BY_MEDIUM);
+        assert_eq!(of(&found, &RefusedJobs::default()), None, "an older one");
+        write_task(folder.path(), "sr2", "2026-05-01T00:00:00Z", BY_MEDIUM);
+        let newer = at("sr2").job;
+        assert_eq!(of(&found, &RefusedJobs::default()), Some(newer.job_id));
+        let mut refused = RefusedJobs::default();
+        refused.insert(&newer);
+        assert_eq!(of(&found, &refused), None, "one that its controller refused");
     }
 
     #[test]

@@ -152,6 +152,17 @@ impl CliError {
         }
     }
 
+    /// Whether any other request would fail in the same way: there is no controller, it does not accept the credentials, or the output
+    /// cannot be written.
+    pub(crate) fn is_of_all(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::UnexpectedResponse { .. } | Self::Output(_) => true,
+            Self::Lost { cause, .. } => cause.is_of_all(),
+            Self::Refused { status, .. } => *status == 401,
+            _ => false,
+        }
+    }
+
     /// Whether the request may have been processed although there is no response to it.
     pub(crate) fn is_lost(&self) -> bool {
         match self {

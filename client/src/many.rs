@@ -157,11 +157,11 @@ pub(super) async fn each(
 }
 
 /// Carries out a change for each of the things that are called `one` and `many`, one after the other. A refusal is shown, with a document
-/// as output as a document, and the others go on.
+/// as output as a document, and the others go on. An error that all of them would have ends it.
 ///
 /// # Errors
 ///
-/// How many failed, if any did.
+/// How many failed, if any did; an error that is not of one thing.
 pub async fn each_of(
     (one, many): (&str, &str),
     names: &[String],
@@ -169,7 +169,7 @@ pub async fn each_of(
     change: impl AsyncFn(&str, &mut Output<'_>) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let mut failed = 0_usize;
-    for name in names {
+    for (number, name) in (1_usize..).zip(names) {
         if let Err(error) = change(name, output).await {
             // A watch reads all of them again; what was removed meanwhile is not listed then.
             if output.record.is_some() {
@@ -184,6 +184,11 @@ pub async fn each_of(
                 output.row(&json!({ one: name, "error": error.to_string() }))?;
             }
             output.note(format!("{one} {}: {error}", plain(name)));
+            let left = names.len() - number;
+            if left > 0 && error.is_of_all() {
+                output.note(format!("{} not tried: it is the same for all", counted(left as u64, one, many)));
+                return Err(error);
+            }
             if matches!(error, CliError::Lost { .. }) {
                 error.hint().iter().for_each(|hint| output.note(format!("hint: {hint}")));
             }

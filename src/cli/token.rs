@@ -297,7 +297,7 @@ fn show_token(token: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
 }
 
 /// Whether a token is accepted at the time `now`, in a word. One whose end has passed is refused also after it is confirmed.
-fn state(token: &Value, now: Time) -> &'static str {
+pub(super) fn state(token: &Value, now: Time) -> &'static str {
     let end = token["expires_at"].as_str().and_then(|end| end.parse::<Time>().ok());
     match end.is_some_and(|end| end <= now) {
         true => "expired",

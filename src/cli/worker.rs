@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
 use super::accounts::now;
-use super::token::{Expiry, expiry};
+use super::token::{self, Expiry, expiry};
 use client::connection::{Client, ConnectionArgs, tls_of};
 use client::error::CliError;
 use client::exit::Exit;
@@ -259,12 +259,20 @@ async fn list_tokens(client: &Client, output: &mut Output<'_>) -> Result<(), Cli
     if output.json {
         return output.list_document(&page, "tokens");
     }
+    let now = now();
     let row = |token: &Value| {
         let part = |pointer: &str| text(token, pointer);
-        vec![part("/name"), queues_of(token), part("/expires_at"), part("/last_used_at"), part("/created_by")]
+        vec![
+            part("/name"),
+            queues_of(token),
+            token::state(token, now).to_owned(),
+            part("/expires_at"),
+            part("/last_used_at"),
+            part("/created_by"),
+        ]
     };
     let rows: Vec<Vec<String>> = page["tokens"].as_array().into_iter().flatten().map(row).collect();
-    output.table(&["TOKEN", "QUEUES", "EXPIRES", "LAST USED", "CREATED BY"], &rows)
+    output.table(&["TOKEN", "QUEUES", "STATE", "EXPIRES", "LAST USED", "CREATED BY"], &rows)
 }
 
 async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use axum::extract::Path;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use ui::State;
 use ui::data::{ErrorDetail, JobPageJson, RestoredServerJson, ServerJson};
@@ -65,7 +66,9 @@ pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form
             return form(&visit, &before, &entered, vec![detail]).await;
         }
         let password = patch.contains_key("bmc_password");
-        let sealed = visit.seal().seal(&context(&visit, &serial), &json!(patch).to_string(), visit.now());
+        let previewed =
+            json!(Previewed { patch: patch.clone(), tls_fingerprint: before.tls_fingerprint.clone() });
+        let sealed = visit.seal().seal(&context(&visit, &serial), &previewed.to_string(), visit.now());
         let sealed = sealed.map_err(|_stale| too_large())?;
         let path = format!("{}?dry_run=true", path_of(&serial));
         let change = Change { method: Method::PATCH, path: &path, body: Some(json!(patch)), form: &sent };
@@ -82,13 +85,29 @@ pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form
     visit.respond(shown).await
 }
 
+/// A change that a preview has shown.
+#[derive(Serialize, Deserialize)]
+struct Previewed {
+    patch: Map<String, Value>,
+    /// The fingerprint that the change replaces. The first contact with a BMC stores one without another revision of the server.
+    tls_fingerprint: Option<String>,
+}
+
 /// Changes a server by the change that its preview sealed.
 pub(super) async fn change(visit: Visit, Path(serial): Path<String>, sent: Form) -> Response {
     let done = async {
         let opened = visit.seal().open(&context(&visit, &serial), sent.get("change"), visit.now()).ok();
-        let patch: Value = opened.and_then(|text| serde_json::from_str(&text).ok()).ok_or_else(stale)?;
-        let change =
-            Change { method: Method::PATCH, path: &path_of(&serial), body: Some(patch), form: &sent };
+        let previewed: Previewed =
+            opened.and_then(|text| serde_json::from_str(&text).ok()).ok_or_else(stale)?;
+        if previewed.patch.contains_key("tls_fingerprint") {
+            let now: ServerJson = visit.get(&path_of(&serial)).await?;
+            if now.tls_fingerprint != previewed.tls_fingerprint {
+                let refused = vec![pinned_since(&of(&now).tls_fingerprint)];
+                return form(&visit, &now, &of(&now), refused).await;
+            }
+        }
+        let patch = Some(Value::Object(previewed.patch));
+        let change = Change { method: Method::PATCH, path: &path_of(&serial), body: patch, form: &sent };
         match visit.change(change).await {
             Ok(_) => Ok(to(&serial, "server-changed")),
             Err(refusal) => again(&visit, &serial, None, refusal).await,
@@ -116,6 +135,14 @@ async fn again(
             form(visit, &server, &of(&server), details).await
         }
     }
+}
+
+/// Why an entered fingerprint is refused.
+fn pinned_since(stored: &str) -> ErrorDetail {
+    let message = format!(
+        "was entered before the first contact stored {stored}; open the form again and enter it once more"
+    );
+    ErrorDetail::new("/tls_fingerprint", message)
 }
 
 /// The context of the seal of a change: the session and the server to which the change belongs.
@@ -232,11 +259,7 @@ fn patch(
             let value = if fingerprint.is_empty() { Value::Null } else { json!(fingerprint) };
             patch.insert("tls_fingerprint".to_owned(), value);
         } else {
-            let message = format!(
-                "was entered before the first contact stored {}; open the form again and enter it once more",
-                shown.tls_fingerprint
-            );
-            refused.push(ErrorDetail::new("/tls_fingerprint", message));
+            refused.push(pinned_since(&shown.tls_fingerprint));
         }
     }
     if shown.allow_unverified_serial != entered.allow_unverified_serial {

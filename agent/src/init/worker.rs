@@ -4,6 +4,7 @@
 //! drivers, links on (a thread) -> search, again and again -> clock -> network until the controller responds
 //!      (with `delivery: media` no network is configured and nothing is waited for)
 //!      accepted -> the task, or the report of an earlier fault -> ending        refused -> the search, without this job
+//!      not reached for a minute, and a medium with a newer job appears -> the search
 //! ```
 
 use std::{
@@ -12,6 +13,8 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    sync::atomic::{AtomicBool, Ordering},
+    thread::JoinHandle,
     time::Duration,
 };
 
@@ -33,7 +36,7 @@ use crate::net::{self};
 use crate::outcome::Outcome;
 use crate::report::{Announced, Reporter};
 use crate::run::{Machine, run, volume};
-use crate::search::{Devices, Readers, SETTLE_TIME, block_devices, is_fixed, search};
+use crate::search::{Devices, Readers, SETTLE_TIME, block_devices, is_fixed, replacement, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 use crate::{facts, inventory};
@@ -41,6 +44,10 @@ use recipe::Delivery;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const PAUSE: Duration = Duration::from_secs(60);
+/// When the media are read again for the first time while the controller of the job is not reached.
+const FIRST_LOOK: Duration = Duration::from_secs(60);
+/// The pause between two such reads.
+const NEXT_LOOK: Duration = Duration::from_secs(30);
 
 /// Runs as the worker; `fault` is the reason of the end of an earlier one. Returns the exit code for the first process.
 pub fn work(fault: Option<String>) -> ExitCode {
@@ -55,19 +62,28 @@ pub fn work(fault: Option<String>) -> ExitCode {
     std::thread::spawn(move || hotplug::watch(Option::as_ref(&watched), Path::new("/sys"), &watcher));
 
     let (mut refused, mut fault) = (RefusedJobs::default(), fault);
-    let readers = Readers::default();
+    let mut readers = Readers::default();
     loop {
         let (found, media) = find(&readers, sys, dev, &refused, &clock, &log);
         set_clock(&clock, found.job.created_at, None, unit::DISPATCHER, &log);
-        match carry_out(&found, media, fault.clone(), &clock, &log, Option::as_ref(&drivers)) {
+        let lookout = Lookout::begin(readers, found.clone(), refused.clone(), &log);
+        match carry_out(&found, media, fault.clone(), &clock, &log, Option::as_ref(&drivers), &lookout) {
             Ok(ending) => return end(ending, &clock, &log),
             Err(Stopped::Refused(reason)) => {
                 log.line(unit::DISPATCHER, format!("{reason}; no disk was touched; another job is searched"));
                 refused.insert(&found.job);
+                readers = lookout.end();
                 // It ended an earlier attempt of this job, not of another one.
                 fault = None;
             }
+            Err(Stopped::Replaced) => {
+                let job = found.job.job_id;
+                let line = format!("another medium replaces job {job}; no disk was touched; it is searched");
+                log.line(unit::DISPATCHER, line);
+                (readers, fault) = (lookout.end(), None);
+            }
             Err(Stopped::Fault(reason)) => {
+                lookout.stop();
                 log.line(unit::DISPATCHER, format!("{reason}; no disk was touched"));
                 return end(Ending::Stay, &clock, &log);
             }
@@ -79,6 +95,8 @@ pub fn work(fault: Option<String>) -> ExitCode {
 enum Stopped {
     /// The controller does not await the job: the medium of another job can follow.
     Refused(String),
+    /// The controller of the job is not reached, and a medium holds a job that replaces it.
+    Replaced,
     /// This machine cannot carry out the job.
     Fault(String),
 }
@@ -130,15 +148,20 @@ fn carry_out(
     clock: &SystemClock,
     log: &Log,
     drivers: Option<&Drivers>,
+    lookout: &Lookout,
 ) -> Result<Ending, Stopped> {
     let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
     let after = found.files.as_ref().map(wish).unwrap_or_default();
     let by_medium = found.delivery() == Delivery::Media;
-    if !by_medium {
+    if by_medium {
+        lookout.stop();
+    } else {
         let reporter = Reporter::new(&http, clock, &found.job, log);
-        connect(found, drivers, clock, log, &reporter)?;
+        let connected = connect(found, drivers, clock, log, &reporter, &|| lookout.has_found());
+        lookout.stop();
+        connected?;
         set_clock(clock, found.job.created_at, reporter.date(), unit::DISPATCHER, log);
     }
     if let Some(message) = fault {
@@ -183,6 +206,7 @@ fn connect(
     clock: &SystemClock,
     log: &Log,
     reporter: &Reporter<'_>,
+    is_replaced: &dyn Fn() -> bool,
 ) -> Result<(), Stopped> {
     let record = found.job.network.as_ref().map(Record::parse).transpose().unwrap_or_else(|reason| {
         log.line(net::UNIT, format!("`network` of job.json: {reason}; DHCP is used instead"));
@@ -211,14 +235,21 @@ fn connect(
         }
         Err(reason) => Reach::Away(format!("{}: {reason}", found.job.controller_url)),
     };
-    let reach = connector.connect(clock, &probe);
-    if let Reach::Refused(status) = reach {
+    let reach = connector.connect(clock, is_replaced, &probe);
+    if let Reach::Refused(_) | Reach::Replaced = reach {
         // The next job configures the links again.
         connector.release();
-        return Err(Stopped::Refused(format!(
-            "the controller refused job {} with {status}: it does not await this machine",
-            found.job.job_id
-        )));
+    }
+    match reach {
+        Reach::Replaced => return Err(Stopped::Replaced),
+        Reach::Refused(status) => {
+            return Err(Stopped::Refused(format!(
+                "the controller refused job {} with {status}: it does not await this machine",
+                found.job.job_id
+            )));
+        }
+        Reach::Other(reason) | Reach::Away(reason) => return Err(Stopped::Fault(reason)),
+        Reach::Accepted => {}
     }
     // Leases are renewed, and late links of the record are configured, for as long as the machine is on.
     std::thread::spawn(move || {
@@ -227,9 +258,58 @@ fn connect(
             connector.round(&clock);
         }
     });
-    match reach {
-        Reach::Other(reason) | Reach::Away(reason) => Err(Stopped::Fault(reason)),
-        Reach::Accepted | Reach::Refused(_) => Ok(()),
+    Ok(())
+}
+
+/// A thread that reads the media while the controller of a job is not reached: an older medium must not hide a newer one.
+struct Lookout {
+    has_found: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Readers>,
+}
+
+impl Lookout {
+    /// Begins to read, a minute after this call and each half minute after it.
+    fn begin(readers: Readers, found: FoundTask, refused: RefusedJobs, log: &Log) -> Self {
+        let (has_found, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (finds, ends, log) = (Arc::clone(&has_found), Arc::clone(&is_over), log.clone());
+        let thread = std::thread::spawn(move || {
+            let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
+            let devices = Devices {
+                list: &|| block_devices(sys, dev),
+                is_fixed: &|path| is_fixed(sys, path),
+                settle: SETTLE_TIME,
+            };
+            let mut pause = FIRST_LOOK;
+            while !ends.load(Ordering::Relaxed) && !finds.load(Ordering::Relaxed) {
+                std::thread::park_timeout(pause);
+                pause = NEXT_LOOK;
+                let serials = MachineSerials::read(sys);
+                let found = || replacement(&readers, &devices, &serials, &refused, &found, &log).is_some();
+                if !ends.load(Ordering::Relaxed) && found() {
+                    finds.store(true, Ordering::Relaxed);
+                }
+            }
+            readers
+        });
+        Self { has_found, is_over, thread }
+    }
+
+    /// Whether a medium holds a job that replaces this one.
+    fn has_found(&self) -> bool {
+        self.has_found.load(Ordering::Relaxed)
+    }
+
+    /// Ends the reading.
+    fn stop(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+    }
+
+    /// Ends the reading. Returns the readers, which know the devices that do not respond.
+    fn end(self) -> Readers {
+        self.stop();
+        self.thread.join().unwrap_or_default()
     }
 }
 

@@ -15,8 +15,8 @@
 //!
 //! A link is known by its MAC address: a card that was inserted again has another number in the kernel, and gets its network again.
 //!
-//! Invariants: [`Connector::connect`] returns only when the controller responded to the job. One that never responds is tried
-//! for as long as the machine is on, and no disk is touched meanwhile.
+//! Invariants: [`Connector::connect`] returns only when the controller responded to the job, or a newer job replaces it. A controller
+//! that never responds is tried for as long as the machine is on, and no disk is touched meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,6 +55,8 @@ pub enum Reach {
     Other(String),
     /// There was no response.
     Away(String),
+    /// A newer job is there.
+    Replaced,
 }
 
 /// The DHCP of one link.
@@ -121,8 +123,13 @@ impl<K: Kernel> Connector<K> {
         &self.kernel
     }
 
-    /// Works until the controller accepted or refused a report of the job.
-    pub fn connect(&mut self, clock: &dyn Clock, probe: &dyn Fn() -> Reach) -> Reach {
+    /// Works until the controller accepted or refused a report of the job, or another job replaces it.
+    pub fn connect(
+        &mut self,
+        clock: &dyn Clock,
+        is_replaced: &dyn Fn() -> bool,
+        probe: &dyn Fn() -> Reach,
+    ) -> Reach {
         let begun = clock.elapsed();
         let (mut next_probe, mut next_word) = (begun, begun + PATIENCE);
         let mut refusals: BTreeMap<Option<u32>, RefusalRow> = BTreeMap::new();
@@ -162,6 +169,11 @@ impl<K: Kernel> Connector<K> {
                         self.say(format!("the controller is not reached yet: {reason}"));
                     }
                     Reach::Away(reason) => self.say(format!("the controller is not reached yet: {reason}")),
+                    Reach::Replaced => return Reach::Replaced,
+                }
+                // Only while there is no controller that could say which job it awaits.
+                if is_replaced() {
+                    return Reach::Replaced;
                 }
                 self.give_way(clock.elapsed());
                 next_probe = clock.elapsed() + PROBE_PAUSE;

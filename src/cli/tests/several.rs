@@ -46,6 +46,18 @@ fn sessions_end_one_by_one_and_the_count_is_of_those_that_ended() {
 }
 
 #[test]
+fn an_error_that_all_would_have_ends_the_command_at_the_first_one() {
+    let controller =
+        Controller::start(|_| (401, json!({ "error": "unauthorized", "message": "no such token" })));
+    for (command, one) in [(["session", "end"], "web session"), (["token", "confirm"], "token")] {
+        let ran = controller.shoal(&[&command[..], &["A", "B", "C"]].concat()).ends_with(5);
+        assert_eq!(ran.err.matches(&format!("{} A: ", command[0])).count(), 1, "{}", ran.err);
+        assert!(ran.err.contains(&format!("2 {one}s not tried")), "{}", ran.err);
+    }
+    assert_eq!(controller.seen().len(), 2, "one request for each command");
+}
+
+#[test]
 fn upload_sessions_are_cancelled_one_by_one_and_those_that_are_not_are_named() {
     let controller = without_b(|_| (204, Value::Null));
     let ran = controller.shoal(&["registry", "cancel-upload", "A", "B", "C"]).ends_with(1);

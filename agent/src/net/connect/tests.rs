@@ -10,6 +10,10 @@ fn log() -> Log {
     Log::new(Vec::new())
 }
 
+fn never() -> bool {
+    false
+}
+
 fn away() -> Reach {
     Reach::Away("the connection was refused".to_owned())
 }
@@ -23,7 +27,7 @@ fn dhcp_runs_on_all_links_at_once_and_the_link_that_reaches_the_controller_is_ke
     let mut connector = Connector::new(&kernel, None, 7, log());
     // The controller is behind the link 4 only.
     let probe = || if kernel.addresses() == ["4: 10.0.2.15/24"] { Reach::Accepted } else { away() };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     assert!(clock.elapsed() < Duration::from_secs(10), "{:?}", clock.elapsed());
     assert!(kernel.links.borrow().iter().all(|link| link.up));
     assert!(kernel.resolver.borrow().contains("nameserver 10.0.2.3"));
@@ -37,6 +41,18 @@ fn dhcp_runs_on_all_links_at_once_and_the_link_that_reaches_the_controller_is_ke
 }
 
 #[test]
+fn a_job_that_a_newer_one_replaces_is_given_up_while_the_controller_is_not_reached_with_or_without_a_link() {
+    for links in [vec![], vec![link(2)]] {
+        let clock = VirtualClock::default();
+        let kernel = FakeKernel::new(&clock, links);
+        let mut connector = Connector::new(&kernel, None, 7, log());
+        let is_replaced = || clock.elapsed() >= Duration::from_secs(40);
+        assert_eq!(connector.connect(&clock, &is_replaced, &away), Reach::Replaced);
+        assert!(clock.elapsed() < Duration::from_secs(45), "{:?}", clock.elapsed());
+    }
+}
+
+#[test]
 fn without_a_dhcp_server_the_controller_is_tried_by_the_addresses_that_the_kernel_makes_itself() {
     let clock = VirtualClock::default();
     let kernel = FakeKernel::new(&clock, vec![link(2), link(3)]);
@@ -47,7 +63,7 @@ fn without_a_dhcp_server_the_controller_is_tried_by_the_addresses_that_the_kerne
         let is_on = kernel.links.borrow().iter().all(|link| link.up);
         if is_on && clock.elapsed() >= Duration::from_secs(5) { Reach::Accepted } else { away() }
     };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     assert!(clock.elapsed() < Duration::from_secs(10), "no lease is waited for: {:?}", clock.elapsed());
     let asked = [2, 3].map(|index| kernel.sent_on(index));
     assert!(asked.iter().all(|sent| *sent > 0), "a lease is asked for meanwhile: {asked:?}");
@@ -74,7 +90,7 @@ fn a_signal_after_a_minute_is_waited_for_and_used_at_once() {
     kernel.links.borrow_mut()[0].carrier = true;
     let begun = clock.elapsed();
     let probe = || if kernel.addresses().is_empty() { away() } else { Reach::Accepted };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     assert!(clock.elapsed() - begun < Duration::from_secs(3));
 }
 
@@ -90,7 +106,7 @@ fn without_a_signal_the_controller_is_waited_for_and_the_log_says_what_is_missin
         probes.set(probes.get() + 1);
         Reach::Accepted
     };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     assert!(clock.elapsed() >= Duration::from_secs(600));
     assert_eq!(probes.get(), 1);
     let text = log.tail(8192);
@@ -105,10 +121,10 @@ fn a_refused_job_is_refused_after_half_a_minute_unless_another_link_accepts_it()
     kernel.servers.insert(3, DhcpServer::new("10.0.2.15", "10.0.2.2"));
     let probe =
         || if kernel.addresses() == ["3: 10.0.2.15/24"] { Reach::Accepted } else { Reach::Refused(404) };
-    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &never, &probe), Reach::Accepted);
     let begun = clock.elapsed();
     let mut connector = Connector::new(&kernel, None, 7, log());
-    assert_eq!(connector.connect(&clock, &|| Reach::Refused(409)), Reach::Refused(409));
+    assert_eq!(connector.connect(&clock, &never, &|| Reach::Refused(409)), Reach::Refused(409));
     assert!(clock.elapsed() - begun >= REFUSAL_TIME);
 }
 
@@ -127,7 +143,7 @@ fn a_refusal_before_the_controller_was_away_does_not_count() {
         refusals.set(refusals.get() + 1);
         Reach::Refused(404)
     };
-    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Refused(404));
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &never, &probe), Reach::Refused(404));
     assert!(clock.elapsed() >= Duration::from_secs(120) + REFUSAL_TIME, "{:?}", clock.elapsed());
 }
 
@@ -141,7 +157,7 @@ fn refusals_by_one_link_count_although_another_link_reaches_nothing() {
         probes.set(probes.get() + 1);
         if probes.get() % 2 == 0 { away() } else { Reach::Refused(404) }
     };
-    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Refused(404));
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &never, &probe), Reach::Refused(404));
     assert!(clock.elapsed() >= REFUSAL_TIME && clock.elapsed() < REFUSAL_TIME * 3, "{:?}", clock.elapsed());
 }
 
@@ -158,14 +174,14 @@ fn a_record_is_used_without_dhcp_and_its_name_servers_are_set() {
         .unwrap()
     };
     let mut connector = Connector::new(&kernel, Some(record(false)), 7, log());
-    assert_eq!(connector.connect(&clock, &|| Reach::Accepted), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &|| Reach::Accepted), Reach::Accepted);
     assert_eq!(kernel.addresses(), ["3: 10.0.0.5/24"]);
     assert!(kernel.resolver.borrow().starts_with("nameserver 10.0.0.53\n"));
     assert_eq!(kernel.sent_on(2) + kernel.sent_on(3), 0);
     // With `dhcp4` the lease comes beside the address.
     let mut connector = Connector::new(&kernel, Some(record(true)), 7, log());
     let probe = || if kernel.addresses().len() == 2 { Reach::Accepted } else { away() };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     assert_eq!((kernel.sent_on(2), kernel.addresses().len()), (0, 2));
 }
 
@@ -185,7 +201,7 @@ fn a_bond_asks_for_its_lease_with_the_address_that_its_first_member_gave_it() {
     .unwrap();
     let mut connector = Connector::new(&kernel, Some(record), 7, log());
     let probe = || if kernel.addresses() == ["4: 10.0.2.15/24"] { Reach::Accepted } else { away() };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     let senders = kernel.senders_on(4);
     assert!(!senders.is_empty() && senders.iter().all(|mac| Some(*mac) == link(2).mac), "{senders:?}");
 }
@@ -311,7 +327,7 @@ fn a_lease_that_ended_or_was_refused_during_the_work_is_replaced_by_the_next_one
     kernel.servers[&2].seconds.set(60);
     let mut connector = Connector::new(&kernel, None, 7, log());
     let probe = || if kernel.addresses() == ["2: 10.2.0.5/24"] { Reach::Accepted } else { away() };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     kernel.servers[&2].is_silent.set(true);
     run(&mut connector, &clock, seconds(62));
     assert!(kernel.addresses().is_empty() && kernel.routes().is_empty(), "{:?}", kernel.addresses());
@@ -333,7 +349,7 @@ fn a_cable_that_is_moved_to_another_network_brings_the_lease_of_that_network() {
         let kernel = with_servers(&clock, [2]);
         let mut connector = Connector::new(&kernel, None, 7, log());
         let probe = || if kernel.addresses().is_empty() { away() } else { Reach::Accepted };
-        assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+        assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
         kernel.servers[&2].address.set("10.2.0.77".parse().unwrap());
         if is_seen {
             kernel.links.borrow_mut()[0].carrier = false;
@@ -358,7 +374,7 @@ fn a_card_that_returns_under_another_number_gets_its_network_again() {
     let kernel = kernel;
     let mut connector = Connector::new(&kernel, None, 7, log());
     let probe = || if kernel.addresses() == ["2: 10.2.0.5/24"] { Reach::Accepted } else { away() };
-    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(connector.connect(&clock, &never, &probe), Reach::Accepted);
     let before = kernel.sent_on(3);
     let card = kernel.links.borrow_mut().remove(0);
     run(&mut connector, &clock, seconds(3));
@@ -379,7 +395,7 @@ fn a_job_is_refused_although_another_link_drops_every_packet() {
         clock.sleep(seconds(30));
         Reach::Away("timeout".to_owned())
     };
-    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Refused(404));
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &never, &probe), Reach::Refused(404));
     assert!(clock.elapsed() >= REFUSAL_TIME && clock.elapsed() < seconds(180), "{:?}", clock.elapsed());
 }
 
@@ -389,7 +405,7 @@ fn another_program_behind_one_link_saves_no_job_that_the_controller_refuses_by_a
     let kernel = with_servers(&clock, [2, 3]);
     let by_first = || kernel.addresses() == ["2: 10.2.0.5/24"];
     let probe = || if by_first() { Reach::Refused(404) } else { Reach::Other("404 of a printer".to_owned()) };
-    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Refused(404));
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &never, &probe), Reach::Refused(404));
     assert!(clock.elapsed() >= REFUSAL_TIME && clock.elapsed() < seconds(60), "{:?}", clock.elapsed());
     // Behind the same link it is a proxy, and the controller behind it is not always there.
     let begun = clock.elapsed();
@@ -398,7 +414,7 @@ fn another_program_behind_one_link_saves_no_job_that_the_controller_refuses_by_a
         passed if by_first() && passed.as_secs() % 20 < 10 => Reach::Refused(404),
         _ => Reach::Other("503".to_owned()),
     };
-    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Accepted);
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &never, &probe), Reach::Accepted);
 }
 
 #[test]
@@ -413,7 +429,7 @@ fn one_early_refusal_and_a_long_silence_are_no_half_minute_of_refusals() {
         refusals.set(refusals.get() + 1);
         Reach::Refused(404)
     };
-    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Refused(404));
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &never, &probe), Reach::Refused(404));
     assert!(
         refusals.get() > 6 && clock.elapsed() >= seconds(135),
         "{} {:?}",

@@ -3,6 +3,7 @@
 //! ```text
 //! message --symbols--> set 1: sector, 1 s, sector, 1 s, sector, 1 s   set 2: the same with other sectors
 //! final message: the same again after 20 s (success), or every minute ten times (failure)
+//!     of which reads failed: the medium comes from a controller that is away; it is sent again for half an hour
 //! ```
 //!
 //! Invariants: one message at a time. A read that fails does not end the installation; the power state tells the rest.
@@ -30,6 +31,8 @@ const SUCCESS_PAUSE: Duration = Duration::from_secs(20);
 const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 /// How often a failure is said again: the machine stays on.
 const FAILURE_REPEATS: u32 = 10;
+/// How long a final message is sent again because reads fail. After it the machine powers off, or stays on, without being heard.
+const UNHEARD_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Why the OS image could not be read, as far as the reader knows it.
 pub type Fault = Arc<OnceLock<Class>>;
@@ -106,19 +109,22 @@ impl<'run> Transmitter<'run> {
             }
         };
         self.log.line(UNIT, format!("said by reads of the medium: {message:?}"));
-        self.send(message);
-        for _ in 0..repeats {
-            let over = |limit| self.clock.elapsed().saturating_sub(begun) + pause > limit;
-            if self.channel.is_err() || limit.is_some_and(over) {
+        let mut left = 1 + repeats;
+        loop {
+            let was_read = self.send(message);
+            left -= u32::from(was_read);
+            let is_over = |limit| self.clock.elapsed().saturating_sub(begun) + pause > limit;
+            let is_unheard = !was_read && is_over(UNHEARD_LIMIT);
+            if left == 0 || self.channel.is_err() || limit.is_some_and(is_over) || is_unheard {
                 return;
             }
             self.clock.sleep(pause);
-            self.send(message);
         }
     }
 
-    fn send(&self, message: Message) {
-        let Ok((medium, base)) = &self.channel else { return };
+    /// Sends a message. Returns whether all of its reads succeeded, as they do only when something served them.
+    fn send(&self, message: Message) -> bool {
+        let Ok((medium, base)) = &self.channel else { return false };
         let mut failed = None;
         for symbol in message.symbols() {
             for sector in self.book.reads(symbol).into_iter().flatten() {
@@ -128,8 +134,8 @@ impl<'run> Transmitter<'run> {
                 self.clock.sleep(PAUSE);
             }
         }
-        if let Some(source) = failed {
-            self.log.line(UNIT, format!("the medium could not be read to say {message:?}: {source}"));
-        }
+        let Some(source) = failed else { return true };
+        self.log.line(UNIT, format!("the medium could not be read to say {message:?}: {source}"));
+        false
     }
 }

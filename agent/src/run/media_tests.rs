@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -38,6 +39,9 @@ impl ReadAt for Zeros {
 pub(super) struct FakeMedium {
     pub(super) image: Arc<ImagePlan>,
     touched: Arc<Mutex<Vec<u64>>>,
+    /// The reads for messages so far, and the numbers of those that fail.
+    asked: Arc<AtomicU32>,
+    unheard: Arc<Mutex<Range<u32>>>,
     /// How many times opening it again fails.
     away: Arc<AtomicU32>,
     /// How many reads there were, and the number of the first of two that fail: the reader of ISO 9660 tries some again itself.
@@ -61,6 +65,10 @@ impl ReadAt for FakeMedium {
 
 impl Medium for FakeMedium {
     fn touch(&self, offset: u64) -> io::Result<()> {
+        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.unheard.lock().unwrap().contains(&number) {
+            return Err(io::Error::other("input/output error"));
+        }
         self.touched.lock().unwrap().push(offset);
         Ok(())
     }
@@ -116,6 +124,8 @@ pub(super) fn medium(place: &str, volume: ImagePlan) -> FakeMedium {
     FakeMedium {
         image: Arc::new(image),
         touched: Arc::default(),
+        asked: Arc::default(),
+        unheard: Arc::new(Mutex::new(0..0)),
         away: Arc::default(),
         reads: Arc::default(),
         broken: Arc::new(AtomicU32::new(u32::MAX)),
@@ -173,6 +183,26 @@ fn a_machine_without_a_network_installs_the_image_of_its_medium_and_says_each_st
         assert!(room.is_untouched("sdb"));
         let second = clock.pauses().iter().filter(|pause| **pause == Duration::from_secs(1)).count();
         assert!(second >= 6 * 5, "reads are a second apart: {second}");
+    }
+}
+
+/// The controller serves the medium: while it is away, a message is read by nothing.
+#[test]
+fn a_success_that_could_not_be_said_is_said_again_until_the_medium_is_read_for_half_an_hour() {
+    let image = bootable_image(4 * MIB, 512);
+    let plain = medium("", volume(&image, &image));
+    install(&Room::new(&[14]), "", plain.clone(), &VirtualClock::default());
+    // Started, three steps, and the success twice.
+    let each = plain.asked.load(Ordering::SeqCst) / 6;
+    for (unheard, said, minutes) in [(0, 6, 0..2), (20, 6 + 20, 5..30), (u32::MAX / each / 2, 6, 29..32)] {
+        let cut = medium("", volume(&image, &image));
+        *cut.unheard.lock().unwrap() = 4 * each..(4 + unheard) * each;
+        let clock = VirtualClock::default();
+        let (outcome, messages) = install(&Room::new(&[14]), "", cut.clone(), &clock);
+        assert_eq!(outcome, Outcome::Success);
+        assert_eq!(messages.contains(&Message::Success), minutes.start < 29, "{unheard}: {messages:?}");
+        assert!(minutes.contains(&(clock.elapsed().as_secs() / 60)), "{unheard}: {:?}", clock.elapsed());
+        assert!(cut.asked.load(Ordering::SeqCst) >= said * each, "{unheard}");
     }
 }
 

@@ -185,10 +185,17 @@ impl<K: Kernel> Connector<K> {
         }
     }
 
-    /// Gives the leases back to the kernel: another connector follows.
+    /// Undoes what was configured, by leases and by the record: a connector for another job follows.
     pub fn release(&mut self) {
         let used: Vec<u32> = self.active.keys().copied().collect();
         used.into_iter().for_each(|index| self.drop_lease(index));
+        if let (Some(record), Ok(links)) = (&self.record, self.kernel.links()) {
+            for change in plan::undo(record, &links, &self.configured) {
+                // Such as a VLAN that went with its bond.
+                let _ = self.kernel.change(&change);
+            }
+        }
+        self.configured.clear();
     }
 
     /// Carries out one round: links, steps of the record, packets, leases. Returns whether there is a new lease.

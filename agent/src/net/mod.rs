@@ -127,6 +127,11 @@ pub enum Change {
         /// The number of the VLAN.
         id: u16,
     },
+    /// Removes a bond or a VLAN, and with it what is on it. The members of a bond are free then.
+    Remove {
+        /// The link.
+        index: u32,
+    },
     /// Adds or removes an address.
     Address {
         /// The link.

@@ -17,6 +17,7 @@ use super::record::{BondMode, HashPolicy};
 use super::{Change, Link, Mac};
 
 const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const DELETE_ADDRESS: u16 = 21;
@@ -161,6 +162,9 @@ pub fn request(change: &Change, sequence: u32) -> Vec<u8> {
             let request =
                 link(CREATE | EXCLUSIVE, &link_header(0, 0, 0)).with(LINK_LINK, &below.to_ne_bytes());
             created(request, name, b"vlan", &attributes(&[(VLAN_ID, &id.to_ne_bytes())]))
+        }
+        Change::Remove { index } => {
+            Request::new(DELETE_LINK, ACKNOWLEDGE, sequence, &link_header(*index, 0, 0)).bytes()
         }
         Change::Address { index, address, add } => {
             let (kind, flags) = if *add { (NEW_ADDRESS, CREATE | REPLACE) } else { (DELETE_ADDRESS, 0) };
@@ -325,6 +329,11 @@ mod tests {
         assert_eq!(
             hex(&up),
             "20000000100005000700000000000000000000000200000001000000".to_owned() + "01000000"
+        );
+        let remove = request(&Change::Remove { index: 5 }, 7);
+        assert_eq!(
+            hex(&remove),
+            "20000000110005000700000000000000000000000500000000000000".to_owned() + "00000000"
         );
         let address =
             request(&Change::Address { index: 2, address: "10.0.2.15/24".parse().unwrap(), add: true }, 1);

@@ -7,7 +7,7 @@
 //! Links appear late and bonds need a look at the kernel between their steps, so a plan is never made as a whole: each round
 //! compares the record with the links and returns what can be done now.
 //!
-//! Invariants: a link that the record does not name gets no address. A member leaves a bond never. A configured interface is
+//! Invariants: a link that the record does not name gets no address. A member leaves a bond only by [`undo`]. A configured interface is
 //! configured again only when its link is another one, such as that of a card that was inserted again, or was switched off: the
 //! kernel has forgotten its addresses or routes then.
 
@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 
 use super::record::{Below, Interface, Record};
 use super::{Change, Link};
+
+/// The largest packet of a link that was given no other one.
+const ETHERNET_MTU: u32 = 1500;
 
 /// Changes that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +90,30 @@ pub fn next(record: &Record, links: &[Link], configured: &BTreeMap<String, u32>)
         }
     }
     steps
+}
+
+/// Returns the changes that undo a record, for the record of another job. They are in an order in which none undoes another one.
+#[must_use]
+pub fn undo(record: &Record, links: &[Link], configured: &BTreeMap<String, u32>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (label, interface) in &record.interfaces {
+        let Some(link) = link(record, label, links) else { continue };
+        let index = link.index;
+        if !link.hardware {
+            changes.push(Change::Remove { index });
+            continue;
+        }
+        if interface.mtu.is_some() {
+            changes.push(Change::Mtu { index, mtu: ETHERNET_MTU });
+        }
+        if configured.get(label) == Some(&index) {
+            let routes = interface.routes.iter().rev().cloned();
+            changes.extend(routes.map(|route| Change::Route { index, route, add: false }));
+            let addresses = interface.addresses.iter();
+            changes.extend(addresses.map(|address| Change::Address { index, address: *address, add: false }));
+        }
+    }
+    changes
 }
 
 /// A link joins a bond only while it is off.
@@ -189,6 +216,22 @@ mod tests {
         assert_eq!(settle(&record, &kernel, &mut configured), 1);
         assert_eq!(kernel.changes.borrow().last(), Some(&Change::Switch { index: 9, up: true }));
         assert_eq!(clock.elapsed().as_secs(), 0);
+    }
+
+    #[test]
+    fn what_a_record_has_made_is_undone_for_the_record_of_another_job() {
+        let clock = VirtualClock::default();
+        let kernel = &FakeKernel::new(&clock, vec![link(2), link(3), link(7)]);
+        kernel.links.borrow_mut()[0].mac = Some("02:00:00:00:00:01".parse().unwrap());
+        let (record, mut configured) = (bonded(), BTreeMap::new());
+        settle(&record, &kernel, &mut configured);
+        let before = kernel.changes.borrow().len();
+        let changes = undo(&record, &kernel.links().unwrap(), &configured);
+        changes.iter().for_each(|change| kernel.change(change).unwrap());
+        assert!(kernel.links.borrow().iter().all(|link| link.hardware && link.master.is_none()));
+        assert_eq!(kernel.addresses(), Vec::<String>::new());
+        assert!(kernel.changes.borrow()[before..].contains(&Change::Mtu { index: 3, mtu: 1500 }));
+        assert_eq!(undo(&record, &kernel.links().unwrap(), &BTreeMap::new()).len(), 1, "the MTU only");
     }
 
     #[test]

@@ -132,6 +132,9 @@ impl<'test> FakeKernel<'test> {
                     set.push(text);
                 }
             }
+            if let Change::Remove { index } = change {
+                set.retain(|known| !known.starts_with(&format!("{index}: ")));
+            }
         }
         set
     }
@@ -140,6 +143,9 @@ impl<'test> FakeKernel<'test> {
     pub(crate) fn routes(&self) -> Vec<String> {
         let mut set: Vec<(u32, Route)> = Vec::new();
         for change in self.changes.borrow().iter() {
+            if let Change::Remove { index } = change {
+                set.retain(|(link, _)| link != index);
+            }
             if let Change::Route { index, route, add } = change {
                 set.retain(|(link, known)| match add {
                     true => (known.to, known.metric) != (route.to, route.metric),
@@ -207,6 +213,13 @@ impl Kernel for &FakeKernel<'_> {
             }
             Change::Vlan { name, .. } => {
                 links.push(Link { index: next, name: name.clone(), carrier: true, ..Link::default() });
+            }
+            Change::Remove { index } => {
+                links.retain(|link| link.index != *index);
+                links
+                    .iter_mut()
+                    .filter(|link| link.master == Some(*index))
+                    .for_each(|link| link.master = None);
             }
             _ => {}
         }

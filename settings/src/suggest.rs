@@ -17,10 +17,18 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     }
     let bound = MAX_DISTANCE.min(name.chars().count() / 2);
     known
-        .map(|candidate| (levenshtein(&name, &plain(candidate)), candidate))
+        .map(|candidate| (plain(candidate), candidate))
+        .filter(|(plain, _)| lengths_are_near(&name, plain, bound))
+        .map(|(plain, candidate)| (levenshtein(&name, &plain), candidate))
         .filter(|(distance, _)| *distance <= bound)
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// Whether two names can be within a distance at all. Each start compares all variables of its environment with all settings, so
+/// most pairs must cost nothing.
+fn lengths_are_near(one: &str, other: &str, bound: usize) -> bool {
+    one.chars().count().abs_diff(other.chars().count()) <= bound
 }
 
 /// Variables of other programs that differ from a setting in one character: the trusted certificates of OpenSSL.
@@ -41,6 +49,9 @@ pub(super) fn misspelt<'a>(variable: &str, settings: impl Iterator<Item = &'a De
             return Some((0, format!("{}=file:PATH", setting.name)));
         }
         let bound = if known.len() < 10 { 1 } else { 2 };
+        if !lengths_are_near(&name, &known, bound) {
+            return None;
+        }
         let distance = osa_distance(&name, &known);
         (distance <= bound).then(|| (distance, setting.name.to_owned()))
     });

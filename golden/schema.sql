@@ -138,6 +138,8 @@ CREATE TABLE controller_instances (
     id            TEXT PRIMARY KEY,
     started_at    TEXT NOT NULL,
     heartbeat_at  TEXT NOT NULL,
+    boot          TEXT,    -- the run of the machine, and how long it had lasted at the heartbeat; NULL where it is not known
+    boot_ms       INTEGER,
     ended_at      TEXT -- set at an orderly shutdown
 ) STRICT;
 

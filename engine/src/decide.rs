@@ -85,13 +85,13 @@ pub(super) fn apply_report(
             advance(change, ahead, context)
         }
         StepOutcome::Wait(request) => {
-            park(&mut change, &record, wait(snapshot, &record, request, now));
+            park(&mut change, &record, wait(snapshot, &record, request, now), now);
             write(&mut change, &mut ahead, record);
             change
         }
         StepOutcome::Permit(request) => {
             let request = request_permit(&mut change, request, snapshot.run.deadline_at.since(now));
-            park(&mut change, &record, wait(snapshot, &record, &request, now));
+            park(&mut change, &record, wait(snapshot, &record, &request, now), now);
             write(&mut change, &mut ahead, record);
             change
         }
@@ -414,12 +414,18 @@ pub(super) fn remaining_cleanup(snapshot: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-fn park(change: &mut RunChange, record: &StepRecord, wait: Wait) {
+/// A time, but not later than the deadline of the run. Once that has passed, only a step works that runs past it: its pauses hold
+/// as before, so that it is not called without end.
+fn by_deadline(run: &Run, at: Time, now: Time) -> Time {
+    if run.deadline_at > now { at.min(run.deadline_at) } else { at }
+}
+
+fn park(change: &mut RunChange, record: &StepRecord, wait: Wait, now: Time) {
     let run = &mut change.run;
     run.phase = step_to(run.phase, Trigger::Park);
     run.lease = None;
     run.step = Some(record.name.clone());
-    run.next_run_at = Some(wait.due().min(run.deadline_at)).filter(|_| !mutant::active(Mutant::NeverDue));
+    run.next_run_at = Some(by_deadline(run, wait.due(), now)).filter(|_| !mutant::active(Mutant::NeverDue));
     run.wait = Some(wait);
 }
 
@@ -437,7 +443,7 @@ fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Ti
         reason: request.reason.name.to_owned(),
         step: record.name.clone(),
         since,
-        deadline: deadline.min(snapshot.run.deadline_at),
+        deadline: by_deadline(&snapshot.run, deadline, now),
         signals: request.signals.iter().map(|&name| name.to_owned()).collect(),
         poll_at: request.poll.map(|poll| now.plus(poll.max(LEAST_POLL))),
         detail: request.detail.clone(),
@@ -494,13 +500,13 @@ fn retry(
         reason: RETRY.to_owned(),
         step: record.name.clone(),
         since: now,
-        deadline: until.min(change.run.deadline_at),
+        deadline: by_deadline(&change.run, until, now),
         signals: Vec::new(),
         poll_at: Some(now.plus(pause)),
         detail: failure.summary.clone(),
     };
     record.attempt += 1;
-    park(&mut change, &record, wait);
+    park(&mut change, &record, wait, now);
     write(&mut change, &mut ahead, record);
     change
 }

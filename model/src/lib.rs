@@ -63,7 +63,7 @@ pub use run::{
 pub use selection::selection_digest;
 pub use server::{PendingCleanup, Server, TlsMode};
 pub use steady_clock::SteadyClock;
-pub use time::{Clock, ManualClock, SystemClock, Time};
+pub use time::{Clock, FormerRun, MachineRun, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};
 pub use verb::Verb;
 pub use webhook::{DeadLetter, OutgoingEvent, RetryStream, Webhook, WebhookFilter, WebhookId};

@@ -12,20 +12,26 @@
 //! [`Clock::elapsed`], and the grace before a takeover is longer than a tenth of the lease. What other systems sign or check (tokens,
 //! certificates, deliveries) uses [`Clock::wall`], which is set with the system clock.
 //!
-//! Invariants: the clock never runs backward. As long as the system clock is not set, both agree to the millisecond. After a
-//! restart of the program both agree at once.
+//! A restart of the program changes nothing of it: the time goes on where the records of the former run say. If the machine was
+//! started again too, it is known only that it is not earlier than the last sign of life.
+//!
+//! Invariants: the clock never runs backward, also over a restart. As long as the system clock is not set, both agree to the
+//! millisecond. After a restart with a difference of more than `RESUMED_WITHIN` both agree at once: a clock that was so wrong is
+//! not followed for days.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-use super::time::{Clock, Time};
+use super::time::{Clock, FormerRun, MachineRun, Time};
 
 /// The part of passing time by which the wall clock is followed: 1/10.
 const FOLLOW: i32 = 10;
 /// The difference above which the system clock counts as set, and a warning is logged.
 const SET: SignedDuration = SignedDuration::from_secs(5);
+/// The largest difference with which a restarted program goes on.
+const RESUMED_WITHIN: SignedDuration = SignedDuration::from_hours(2);
 
 /// A clock that follows another clock without its jumps.
 #[derive(Debug)]
@@ -70,6 +76,27 @@ impl<C: Clock> Clock for SteadyClock<C> {
 
     fn wall(&self) -> Time {
         self.source.wall()
+    }
+
+    fn machine_run(&self) -> Option<MachineRun> {
+        self.source.machine_run()
+    }
+
+    fn resume(&self, former: FormerRun) {
+        let mut last = self.last.lock();
+        let (wall, elapsed) = (self.source.now().timestamp(), self.source.elapsed());
+        let off = |at: &Timestamp| wall.duration_since(*at);
+        // A record is written some time after its clock was read: a small difference says nothing.
+        let known = former.now.map(Time::timestamp).filter(|at| off(at).abs() > SET);
+        let steady = known.unwrap_or(wall).max(former.last_seen.timestamp());
+        let off = off(&steady);
+        if off.abs() <= RESUMED_WITHIN {
+            let behind = off.abs() > SET;
+            if behind {
+                log_change(off, behind);
+            }
+            *last = Reading { steady, elapsed, behind };
+        }
     }
 
     fn elapsed(&self) -> Duration {
@@ -157,6 +184,28 @@ mod tests {
             }
             assert_eq!(steady.now(), wall.now(), "both agree again");
         }
+    }
+
+    #[test]
+    fn a_restart_goes_on_where_the_records_of_the_former_run_say_unless_its_clock_was_hours_away() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        let (wall, _) = both();
+        let now = wall.now();
+        let resumed = |last_seen: Time, known: Option<Time>| {
+            let steady = SteadyClock::new(wall);
+            steady.resume(FormerRun { last_seen, now: known });
+            steady.now()
+        };
+        // The machine runs on, and its clock was set by an hour, forward or back.
+        assert_eq!(resumed(now.minus(hour + minute), Some(now.minus(hour))), now.minus(hour));
+        assert_eq!(resumed(now.plus(hour - minute), Some(now.plus(hour))), now.plus(hour));
+        // The machine was started again: it is not earlier than the last record, and may be later.
+        assert_eq!(resumed(now.plus(hour), None), now.plus(hour));
+        assert_eq!(resumed(now.minus(hour), None), now);
+        // What was written late, and what was hours away.
+        assert_eq!(resumed(now.minus(minute), Some(now.minus(Duration::from_secs(2)))), now);
+        assert_eq!(resumed(now.plus(hour * 3), Some(now.plus(hour * 3))), now);
+        assert_eq!(resumed(now.minus(hour * 24), Some(now.minus(hour * 3))), now);
     }
 
     proptest! {

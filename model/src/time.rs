@@ -96,6 +96,24 @@ impl From<Time> for String {
     }
 }
 
+/// A run of the machine, from its start to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineRun {
+    /// The id of the start.
+    pub boot: String,
+    /// How long the machine has run, suspended or not.
+    pub ran: Duration,
+}
+
+/// What the records of a former run of the program say about the time of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormerRun {
+    /// The last sign of life: it is not earlier now.
+    pub last_seen: Time,
+    /// The time of now by the clock of the former run, if the machine was not started again since.
+    pub now: Option<Time>,
+}
+
 /// The source of wall time and of elapsed time.
 pub trait Clock: Send + Sync + 'static {
     /// The current wall time, by which leases, waits and deadlines are judged. It may follow a clock that was set slowly.
@@ -105,6 +123,12 @@ pub trait Clock: Send + Sync + 'static {
     fn wall(&self) -> Time {
         self.now()
     }
+    /// The run of the machine: what goes on while the program does not run. `None` where it is not known.
+    fn machine_run(&self) -> Option<MachineRun> {
+        None
+    }
+    /// Continues the time of a former run of the program. A clock that is the wall clock itself does nothing.
+    fn resume(&self, _former: FormerRun) {}
     /// The time since an arbitrary start. It never jumps and also counts while the machine is suspended. Leases are measured
     /// with it, so that a suspended controller finds its leases expired (decision D7).
     fn elapsed(&self) -> Duration;
@@ -119,6 +143,14 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
         (**self).wall()
     }
 
+    fn machine_run(&self) -> Option<MachineRun> {
+        (**self).machine_run()
+    }
+
+    fn resume(&self, former: FormerRun) {
+        (**self).resume(former);
+    }
+
     fn elapsed(&self) -> Duration {
         (**self).elapsed()
     }
@@ -131,6 +163,14 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Time {
         Time::from_timestamp(Timestamp::now())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn machine_run(&self) -> Option<MachineRun> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let boot = boot.trim().to_owned();
+        // Elapsed time is counted from the start of the machine.
+        (!boot.is_empty()).then(|| MachineRun { boot, ran: self.elapsed() })
     }
 
     fn elapsed(&self) -> Duration {

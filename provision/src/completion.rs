@@ -6,7 +6,7 @@
 //!     |  (an installer may restart here)  |  host off                        |
 //!     |                                   |  LastResetTime newer             |  none of them:
 //!     |                                   |  BootProgress starts again       |  assumed
-//!     |                                   |  media read, silent for 10 min   |
+//!     |                                   |  media read, silent for 10 min   |  (while they were served)
 //! ```
 //!
 //! Invariants: pure. A host that stays on proves nothing, because a warm reset keeps it on. Both compared observations are
@@ -56,6 +56,8 @@ pub(super) struct MediaReads {
     pub(super) bytes: u64,
     /// The last read of the boot image, if it was read after the power-on: a BMC reads media itself when they are inserted.
     pub(super) last: Option<Time>,
+    /// Since when this controller serves the media: before that nothing could be read.
+    pub(super) served_since: Option<Time>,
     /// The length of the boot image in bytes.
     pub(super) of: u64,
 }
@@ -160,7 +162,9 @@ fn newer(before: Option<&str>, now: Option<&str>) -> bool {
 fn silent(observation: &Observation) -> bool {
     let reads = &observation.reads;
     let payload = reads.boot_image && reads.bytes >= (reads.of / PAYLOAD).max(1);
-    payload && reads.last.is_some_and(|last| observation.at.since(last) >= SILENCE)
+    // A machine whose medium was away for a while is not silent: it could not read.
+    let since = reads.last.map(|last| reads.served_since.map_or(last, |served| last.max(served)));
+    payload && since.is_some_and(|since| observation.at.since(since) >= SILENCE)
 }
 
 #[cfg(test)]
@@ -281,6 +285,8 @@ mod tests {
         assert_eq!(watched(observations, read(false, 800, 400)), None, "a BMC that copied the image");
         let before = MediaReads { last: None, ..read(true, 800, 0) };
         assert_eq!(watched(observations, before), None, "nothing since power-on");
+        let restarted = MediaReads { served_since: Some(time(501)), ..read(true, 800, 400) };
+        assert_eq!(watched(observations, restarted), None, "until then no controller served the media");
         let early = &[(300, "On 1 -"), (599, "On 1 -")];
         assert_eq!(watched(early, read(true, 1000, 1)), None, "the minimum time holds for media too");
     }

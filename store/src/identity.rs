@@ -1,12 +1,14 @@
 //! Controller instances and stored settings.
 
+use std::sync::Arc;
+
 use rusqlite::params;
 
-use super::instances::{LiveInstance, former_ended, last_seen, start_event};
+use super::instances::{LiveInstance, former_ended, former_run, last_seen, start_event};
 use super::rows::{append_events, execute, first};
 use super::webhooks::leave_out_outage;
 use super::{Store, StoreError};
-use model::{NewEvent, Time};
+use model::{Clock, FormerRun, MachineRun, NewEvent, Time};
 
 impl Store {
     /// The schema version of every database that was opened.
@@ -14,13 +16,18 @@ impl Store {
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
     /// a heartbeat, an orderly end, or an event of a run. `None` on a new database. The start is an event, which says whether the
-    /// instance before recorded its end. The time without an instance is left out of the retry times of webhooks.
+    /// instance before recorded its end. `machine` is the clock that knows the run of the machine, which each heartbeat records. The time without an instance is left out of the retry times of webhooks.
     ///
     /// # Errors
     /// When the database cannot be written; nothing is stored then.
-    pub async fn begin_instance(&self, id: String, now: Time) -> Result<Option<Time>, StoreError> {
+    pub async fn begin_instance(
+        &self,
+        id: String,
+        now: Time,
+        machine: Option<Arc<dyn Clock>>,
+    ) -> Result<Option<Time>, StoreError> {
         const OPERATION: &str = "record the start of a controller instance";
-        let instance = std::sync::Arc::clone(&self.instance);
+        let instance = Arc::clone(&self.instance);
         self.writer
             .write(OPERATION, move |connection| {
                 let last_seen = last_seen(connection, OPERATION)?;
@@ -29,7 +36,7 @@ impl Store {
                 }
                 let event = start_event(connection, OPERATION, &id, last_seen)?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
-                *instance.lock() = Some(LiveInstance::begin(connection, OPERATION, id, now)?);
+                *instance.lock() = Some(LiveInstance::begin(connection, OPERATION, id, now, machine)?);
                 Ok(last_seen)
             })
             .await
@@ -51,17 +58,21 @@ impl Store {
     /// When the database cannot be written; nothing is stored then.
     pub async fn end_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
         const OPERATION: &str = "record the end of a controller instance";
+        let machine = self.instance.lock().as_ref().and_then(LiveInstance::machine);
         self.writer
             .write(OPERATION, move |connection| {
-                execute(
-                    connection,
-                    OPERATION,
-                    "UPDATE controller_instances SET ended_at = ?2, heartbeat_at = ?2 WHERE id = ?1",
-                    params![id, now.to_string()],
-                )
-                .map(drop)
+                LiveInstance::end(connection, OPERATION, (&id, machine.as_deref()), now)
             })
             .await
+    }
+
+    /// What the records of the former instances say about the time of now; `None` on a new database. `run` is the run of the machine.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn former_run(&self, run: Option<MachineRun>) -> Result<Option<FormerRun>, StoreError> {
+        const OPERATION: &str = "read the last sign of life of the former controller instance";
+        self.read(OPERATION, move |connection| former_run(connection, OPERATION, run.as_ref())).await
     }
 
     /// Stores a setting (`Some`) or deletes it (`None`), and appends the events that describe the change.

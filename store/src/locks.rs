@@ -8,9 +8,10 @@
 //!                            +----- a tree never holds a part of its locks -- held = 1, run due now
 //! ```
 //!
-//! A run behind the closed gate of its batch queues for resources that other run trees may want and takes none, and no hand-over
-//! gives it one: it could not start, and the canary that the gate waits for may need the capacity. An open gate makes the run due,
-//! and its claim takes the resources if they are free.
+//! A run behind a closed gate (its batch, or the maintenance of its server) queues for resources that other run trees may want and
+//! takes none, and no hand-over gives it one: it could not start, and others, such as the canary that the gate waits for, need the
+//! capacity. What it held when the gate closed goes on to the next. An open gate makes the run due, and its claim takes the resources
+//! if they are free. The runs of restored data are behind such a gate until their server is released.
 //!
 //! A permit (`permit/…`) is acquired and released in the middle of a run. The run receives a signal when it has the permit.
 //!
@@ -22,7 +23,7 @@ use rusqlite::{Connection, params};
 
 use super::queues::{self, QueuePosition};
 use super::rows::{Columns, all, execute, first};
-use super::{Store, StoreError, batch_gates, create};
+use super::{Store, StoreError, create, gates};
 use model::mutant::{self, Mutant};
 use model::{NewRun, OnConflict, PERMIT, Run, RunId, Time, rank};
 
@@ -76,9 +77,9 @@ fn holders(connection: &Connection, resource: &str, root: RunId) -> Result<(bool
 pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), StoreError> {
     const OPERATION: &str = "request locks";
     let mut missing = Vec::new();
-    // A permit that other run trees wait for is not kept idle behind the gate of a batch. A lock that only this run can want may be.
+    // A permit that other run trees wait for is not kept idle behind a closed gate. A lock that only this run can want may be.
     let shared = new.locks.iter().any(|lock| lock.on_conflict == OnConflict::Wait);
-    let mut free = !(shared && batch_gates::is_closed_for(connection, new.id)?);
+    let mut free = !(shared && gates::is_closed_for(connection, new.id)?);
     for lock in &new.locks {
         let (ours, others) = holders(connection, &lock.resource, root)?;
         if !ours {
@@ -122,6 +123,35 @@ pub(super) fn take_free(connection: &Connection, root: RunId, now: Time) -> Resu
     Ok(free)
 }
 
+/// Gives the locks of a run tree that has not started to the next in their queues, and queues the tree for them again: a gate in
+/// front of it is closed.
+pub(super) fn give_back(connection: &Connection, root: RunId, now: Time) -> Result<(), StoreError> {
+    const OPERATION: &str = "give back the locks of a run that may not start";
+    let root = root.to_string();
+    if first(connection, OPERATION, &has_started_run(), &[&root], |_| Ok(()))?.is_some() {
+        return Ok(());
+    }
+    let held = all(
+        connection,
+        OPERATION,
+        "SELECT resource, batch, since FROM locks WHERE root = ?1 AND held = 1 ORDER BY resource",
+        &[&root],
+        ReleasedLock::read,
+    )?;
+    // What nothing else wants stays: there is no one to give it to.
+    let mut wanted = Vec::new();
+    for lock in held {
+        if queues::is_wanted(connection, &lock.resource)? {
+            wanted.push(lock);
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    execute(connection, OPERATION, "UPDATE locks SET held = 0 WHERE root = ?1", &[&root])?;
+    wanted.iter().try_for_each(|lock| hand_over(connection, &lock.resource, Some(lock), now))
+}
+
 /// Makes a run that may not start due at its deadline. The release of its lock or the opening of its gate makes it due earlier.
 pub(super) fn sleep_until_deadline(
     connection: &Connection,
@@ -149,6 +179,13 @@ fn leave_queues() -> String {
 fn has_active_run() -> String {
     format!(
         "{TREE} SELECT 1 AS active FROM tree CROSS JOIN runs ON runs.id = tree.id WHERE phase <> 'ended' LIMIT 1"
+    )
+}
+
+/// Whether a run of a tree has started.
+fn has_started_run() -> String {
+    format!(
+        "{TREE} SELECT 1 AS started FROM tree CROSS JOIN runs ON runs.id = tree.id WHERE NOT ({NOT_STARTED}) LIMIT 1"
     )
 }
 
@@ -373,7 +410,7 @@ mod tests {
                  ANALYZE;",
             )
             .unwrap();
-        for statement in [leave_queues(), has_active_run(), make_due()] {
+        for statement in [leave_queues(), has_active_run(), has_started_run(), make_due()] {
             let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
             let parameters: &[&str] = if statement.contains("?2") { &["run-7", "2026"] } else { &["run-7"] };
             let rows = explained

@@ -126,6 +126,10 @@ impl Queue<'_> {
                           AND (?4 IS NULL OR EXISTS
                               (SELECT 1 FROM runs WHERE runs.id = locks.root
                                AND (lease_epoch > 0 OR (?4 = 'canary' AND canary = 1))))
+                          AND NOT EXISTS
+                              (SELECT 1 FROM runs LEFT JOIN servers ON servers.serial = runs.server WHERE runs.id = locks.root
+                               AND (runs.restored = 1
+                                    OR (lease_epoch = 0 AND purpose = 'change' AND servers.maintenance IS NOT NULL)))
                       ORDER BY rank, root LIMIT ?3) AS mine
                  WHERE NOT EXISTS
                      (SELECT 1 FROM locks AS wanted WHERE wanted.root = mine.root AND wanted.held = 0 AND wanted.capacity <=

@@ -364,6 +364,10 @@ async fn start_in(
     }
     let (keys, store) = open_data(&settings, &lock, clock.now()).await?;
     lock.watch_database()?;
+    // What is written from here on is not earlier than what the controller before has written.
+    if let Some(former) = store.former_run(clock.machine_run()).await? {
+        clock.resume(former);
+    }
     let lock = Arc::new(lock);
     let origin = origin::Origin::begin(&settings.storage_root, &store, clock.now()).await?;
     let registry = match settings.enable_registry {
@@ -378,7 +382,7 @@ async fn start_in(
         false => None,
     };
     let instance = environment.id_source.new_id(clock.now()).to_string();
-    let last_seen = store.begin_instance(instance.clone(), clock.now()).await?;
+    let last_seen = store.begin_instance(instance.clone(), clock.now(), Some(Arc::clone(&clock))).await?;
     let stop_work = CancellationToken::new();
     let dependencies = Dependencies {
         settings: &settings,

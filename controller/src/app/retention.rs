@@ -165,13 +165,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let today: Time = "2026-01-01T00:00:00Z".parse().unwrap();
         let store = Store::open(&folder.path().join("shoal.db"), today).unwrap();
-        assert_eq!(store.begin_instance("before".to_owned(), today).await.unwrap(), None);
+        assert_eq!(store.begin_instance("before".to_owned(), today, None).await.unwrap(), None);
         store.append(None, None, vec![NewEvent::info("test.old", "old")], today).await.unwrap();
         let entry = NewAuditEntry::new(today, access::audit::controller(), "test.change");
         store.record_audit(vec![entry; 150]).await.unwrap();
 
         let clock = Arc::new(ManualClock::new(today.plus(DAY * 365 * 70)));
-        let last_seen = store.begin_instance("ahead".to_owned(), clock.now()).await.unwrap();
+        let last_seen = store.begin_instance("ahead".to_owned(), clock.now(), None).await.unwrap();
         assert_eq!(last_seen, Some(today));
         let age = AgeClock::new(Arc::clone(&clock) as Arc<dyn Clock>, last_seen);
         let events = || store.events(store::EventFilter { run: None, after: 0, limit: 10 });
@@ -186,9 +186,9 @@ mod tests {
         assert_eq!(kinds, [today.plus(DAY * 365 * 70)], "only the start with the wrong clock is younger");
 
         // The clock is right again: the heartbeat of that start does not stay the last sign of life.
-        store.begin_instance("right".to_owned(), today.plus(DAY)).await.unwrap();
+        store.begin_instance("right".to_owned(), today.plus(DAY), None).await.unwrap();
         assert_eq!(
-            store.begin_instance("next".to_owned(), today.plus(DAY * 2)).await.unwrap(),
+            store.begin_instance("next".to_owned(), today.plus(DAY * 2), None).await.unwrap(),
             Some(today.plus(DAY))
         );
     }

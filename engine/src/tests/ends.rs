@@ -473,9 +473,17 @@ async fn the_last_step_of_a_finish_list_is_tried_for_a_day() {
     let mut run = new_run("drill", &["a"], kit.now());
     run.plan.finish = vec![StepInstance { name: "always".into(), ..run.plan.finish[0].clone() }];
     let id = kit.start_run(run).await;
-    for _minute in 0..110 {
+    let mut before = 0;
+    for minute in 0..110 {
         kit.run_until_idle().await;
         kit.clock.advance(Duration::from_secs(70));
+        // Also when the time of the finish list has passed: the first attempts have short pauses, the others a minute.
+        let retries = kit.count(id, "step.retry").await;
+        assert!(
+            minute == 0 || retries - before <= 8,
+            "{retries} attempts after {minute} minutes, before {before}"
+        );
+        before = retries;
     }
     assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
     assert_eq!(kit.count(id, "step.gave-up").await, 0);

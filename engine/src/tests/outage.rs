@@ -63,7 +63,7 @@ impl AfterOutage {
     async fn new(act: Act, alive: Duration, outage: Duration, of_run: bool) -> Self {
         let kit = Kit::new();
         let store = kit.engine.store();
-        assert_eq!(store.begin_instance("first".to_owned(), kit.now()).await.unwrap(), None);
+        assert_eq!(store.begin_instance("first".to_owned(), kit.now(), None).await.unwrap(), None);
         kit.script("a", vec![act; 20]);
         let own = if of_run { WITHIN } else { seconds(3600) };
         let run = NewRun { deadline_at: kit.now().plus(own), ..new_run("drill", &["a"], kit.now()) };
@@ -75,7 +75,7 @@ impl AfterOutage {
         kit.clock.advance(outage);
         let next = kit.engine("two", "default");
         let started = kit.now();
-        let last_seen = next.store().begin_instance("second".to_owned(), started).await.unwrap();
+        let last_seen = next.store().begin_instance("second".to_owned(), started, None).await.unwrap();
         assert_eq!(last_seen, Some(started.minus(outage)));
         let log = next.store().events(EventFilter { run: None, after: 0, limit: 1000 }).await.unwrap();
         let starts: Vec<EventLevel> =

@@ -170,7 +170,8 @@ impl AwaitCompletion {
         let validated: Validated = context.find_output(names::VALIDATE)?;
         let found: Discovered = context.find_output(names::DISCOVER)?;
         let found = slot_fallback::current(&context.snapshot, found);
-        let mut reads = MediaReads { of: validated.boot_len, ..MediaReads::default() };
+        let served_since = Some(self.0.grants.counting_since());
+        let mut reads = MediaReads { of: validated.boot_len, served_since, ..MediaReads::default() };
         // After a slot fallback the machine reads by the URLs of its last plan.
         for grant in signs::boot_grants(&built, &found) {
             let read = self.0.grants.reads_of(grant).await.ok()?;

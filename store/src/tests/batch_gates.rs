@@ -237,6 +237,52 @@ async fn a_batch_that_stops_at_its_canary_hands_no_permit_to_the_jobs_behind_it(
     assert_eq!(claim_all(&kit, 9).await, [other]);
 }
 
+/// Two places for four jobs, two of which are of servers in maintenance, before the jobs are created and after.
+#[tokio::test]
+async fn jobs_behind_a_maintenance_hold_no_place_that_other_jobs_wait_for() {
+    let closed = || GateClosure { since: at(1), by: "ann".to_owned(), reason: String::new() };
+    for before in [true, false] {
+        let kit = Kit::new();
+        for name in ["A", "B", "C", "D"] {
+            kit.server(name).await;
+        }
+        let set = async |name: &str, closed: Option<GateClosure>, second| {
+            let change = kit.store.set_maintenance(&serial(name), closed, "ann", at(second)).await.unwrap();
+            assert!(matches!(change, MaintenanceChange::Changed(_)));
+        };
+        let create = async |name: &str, second| {
+            let mut run = new_job(name, at(second), None, name);
+            let place = LockRequest { capacity: 2, ..lock("site/north", OnConflict::Wait) };
+            run.locks.push(place);
+            kit.create_run(run).await
+        };
+        if before {
+            set("A", Some(closed()), 1).await;
+            set("B", Some(closed()), 1).await;
+        }
+        let mut jobs = Vec::new();
+        for (name, second) in [("A", 1), ("B", 2), ("C", 3), ("D", 4)] {
+            jobs.push(create(name, second).await);
+        }
+        if !before {
+            set("A", Some(closed()), 5).await;
+            set("B", Some(closed()), 5).await;
+        }
+        let mut started = claim_all(&kit, 6).await;
+        started.extend(claim_all(&kit, 7).await);
+        assert_eq!(started, jobs[2..], "in maintenance {before}");
+        // After its maintenance a job waits for a place like any other.
+        set("A", None, 8).await;
+        assert_eq!(claim_all(&kit, 9).await, []);
+        kit.end(jobs[2], Outcome::Succeeded, at(10)).await;
+        assert_eq!(claim_all(&kit, 11).await, jobs[..1]);
+        kit.end(jobs[3], Outcome::Succeeded, at(12)).await;
+        assert_eq!(claim_all(&kit, 13).await, []);
+        set("B", None, 14).await;
+        assert_eq!(claim_all(&kit, 15).await, jobs[1..2]);
+    }
+}
+
 #[tokio::test]
 async fn the_overview_names_what_keeps_queued_jobs_and_the_batches_that_have_stopped() {
     let kit = Kit::new();

@@ -175,17 +175,17 @@ async fn the_time_without_a_controller_is_no_failure_of_a_receiver() {
     };
     let progress =
         WebhookProgress { retrying: vec![retry], error: Some("x".to_owned()), ..WebhookProgress::default() };
-    kit.store.begin_instance("one".to_owned(), failed).await.unwrap();
+    kit.store.begin_instance("one".to_owned(), failed, None).await.unwrap();
     kit.store.commit_webhook_progress(id, progress, failed).await.unwrap();
     kit.store.end_instance("one".to_owned(), seen).await.unwrap();
     let started = seen.plus(weekend);
-    assert_eq!(kit.store.begin_instance("two".to_owned(), started).await.unwrap(), Some(seen));
+    assert_eq!(kit.store.begin_instance("two".to_owned(), started, None).await.unwrap(), Some(seen));
     let failing_since = || async { kit.store.webhook(id).await.unwrap().unwrap().failing_since };
     let since = started.minus(minute);
     assert_eq!(failing_since().await, Some(since), "the minute that it failed before counts");
     assert_eq!(kit.store.retry_streams(id).await.unwrap()[0].since, since);
     // A start at once moves nothing.
     kit.store.end_instance("two".to_owned(), started).await.unwrap();
-    kit.store.begin_instance("three".to_owned(), started).await.unwrap();
+    kit.store.begin_instance("three".to_owned(), started, None).await.unwrap();
     assert_eq!(failing_since().await, Some(since));
 }

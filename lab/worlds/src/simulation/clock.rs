@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use model::{Clock, Time};
+use model::{Clock, MachineRun, Time};
 
 /// Virtual time, and the offset of the wall clock.
 #[derive(Debug)]
@@ -15,11 +15,13 @@ pub(super) struct WorldClock {
     began: Instant,
     start: Time,
     set_by: Mutex<SignedDuration>,
+    /// Whether controllers restart on a machine that runs on; otherwise the machine starts anew with each of them.
+    runs_on: bool,
 }
 
 impl WorldClock {
-    pub(super) fn new(start: Time) -> Arc<Self> {
-        Arc::new(Self { began: Instant::now(), start, set_by: Mutex::new(SignedDuration::ZERO) })
+    pub(super) fn new(start: Time, runs_on: bool) -> Arc<Self> {
+        Arc::new(Self { began: Instant::now(), start, set_by: Mutex::new(SignedDuration::ZERO), runs_on })
     }
 
     /// Sets the wall clock forward or back.
@@ -44,6 +46,10 @@ impl Clock for WorldWallClock {
         let now = self.0.start.plus(self.0.passed());
         let by = set_by.unsigned_abs();
         if set_by.is_negative() { now.minus(by) } else { now.plus(by) }
+    }
+
+    fn machine_run(&self) -> Option<MachineRun> {
+        self.0.runs_on.then(|| MachineRun { boot: "of the world".to_owned(), ran: self.0.passed() })
     }
 
     fn elapsed(&self) -> Duration {

@@ -79,7 +79,7 @@ impl WorldState {
         let memory = Memory::new()?;
         let observer = Store::open_in_place(&memory, Arc::new(NoHooks), start)?;
         Ok(Self {
-            clock: WorldClock::new(start),
+            clock: WorldClock::new(start, seed.is_multiple_of(2)),
             id_source: Arc::new(SeededIds::new(seed)),
             memory,
             checker: InvariantChecker::default(),

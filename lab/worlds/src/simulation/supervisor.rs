@@ -262,9 +262,15 @@ impl Supervisor {
         });
         boundary.explain_by(engine.workflows().clone());
         world.set_endpoint(Some((api::router(api, None), Arc::clone(&boundary))));
-        let (stopped, now) = (stop.clone(), clock.now());
+        let (stopped, its_clock) = (stop.clone(), Arc::clone(&clock));
         let engine_task = tokio::spawn(async move {
-            match store.begin_instance(instance, now).await {
+            let begins = async {
+                if let Some(former) = store.former_run(its_clock.machine_run()).await? {
+                    its_clock.resume(former);
+                }
+                store.begin_instance(instance, its_clock.now(), Some(Arc::clone(&its_clock))).await
+            };
+            match begins.await {
                 Ok(last_seen) => engine.resume_after(last_seen),
                 Err(why) => tracing::debug!(%why, "the start of the controller instance was not stored"),
             }

@@ -272,8 +272,13 @@ mod tests {
 
     #[test]
     fn media_count_when_the_payload_was_read_and_then_nothing() {
-        let read =
-            |boot_image, bytes, last: u64| MediaReads { boot_image, bytes, last: Some(time(last)), of: 1000 };
+        let read = |boot_image, bytes, last: u64| MediaReads {
+            boot_image,
+            bytes,
+            last: Some(time(last)),
+            of: 1000,
+            ..MediaReads::default()
+        };
         let observations: &[(u64, &str)] = &[(599, "On 1 -"), (620, "On 1 -"), (900, ""), (1100, "On 1 -")];
         assert_eq!(watched(observations, read(true, 800, 400)), Some((1100, CompletionSign::MediaSilent)));
         assert_eq!(

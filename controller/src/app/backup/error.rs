@@ -141,6 +141,12 @@ pub enum BackupError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder of scheduled backups does not respond.
+    #[error("BACKUP_TARGET {target} does not respond; check its disk, or the server that it is mounted from")]
+    Silent {
+        /// The target.
+        target: String,
+    },
     /// The disk of the target has too little space.
     #[error(
         "the disk of {} has {} MiB free and this backup needs about {} MiB; free space, or use a larger disk or a smaller BACKUP_KEEP",

@@ -33,7 +33,9 @@
 //! | `remote` | backups in an OCI registry |
 //! | `state`, `due` | what is recorded about the backups of this controller, and when the next one is due |
 //! | `folder`, `target`, `service` | the controller makes, verifies and removes backups |
+//! | `beside` | the warning that a lost disk takes the backups with the data |
 
+mod beside;
 mod copy;
 mod due;
 mod error;
@@ -60,6 +62,7 @@ mod tests;
 mod verify;
 mod work;
 
+pub use beside::beside_data;
 pub use error::BackupError;
 pub use folder::same_disk;
 pub use make::back_up;
@@ -69,5 +72,4 @@ pub use restore::restore;
 pub(super) use service::BackupService;
 pub use source::{BackupSource, newest_backup};
 pub use summary::{BackupSummary, SeriesPlace};
-pub use target::beside_data;
 pub use verify::verify;

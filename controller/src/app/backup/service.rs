@@ -21,6 +21,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::beside::{self, Look, TargetWarning, beside_data};
 use super::due;
 use super::error::BackupError;
 use super::state::{BackupRecord, BackupState, KEY};
@@ -60,6 +61,7 @@ struct Inner {
     state: Mutex<BackupState>,
     current: Mutex<Current>,
     requested: Notify,
+    warning: TargetWarning,
 }
 
 /// The operation and the verification that are under way or requested.
@@ -96,7 +98,7 @@ impl Order {
 }
 
 impl BackupService {
-    /// Reads what is recorded.
+    /// Reads what is recorded, without a look at the target: a folder whose server is away delays no start.
     ///
     /// # Errors
     /// When the database, or a file or secret of the settings, cannot be used.
@@ -106,6 +108,17 @@ impl BackupService {
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
+        Self::open_with(settings, store, clock, metrics, Arc::new(beside_data)).await
+    }
+
+    /// [`Self::open`] with another look at the target.
+    pub(super) async fn open_with(
+        settings: &Settings,
+        store: &Store,
+        clock: &Arc<dyn Clock>,
+        metrics: &Arc<Metrics>,
+        look: Look,
+    ) -> Result<Self, StartError> {
         let settings = Arc::new(settings.clone());
         let target = Target::of(&settings).map_err(setting("use BACKUP_TARGET"))?;
         let stored = store.setting(KEY).await?;
@@ -113,10 +126,8 @@ impl BackupService {
         let known = stored.and_then(|text| serde_json::from_str::<BackupState>(&text).ok());
         let is_new = known.is_none() && target.is_some();
         let state = known.unwrap_or_else(|| BackupState::new(uuid::Uuid::new_v4().to_string()));
-        if let Some(warning) = target.as_ref().and_then(Target::warning) {
-            tracing::warn!("{warning}");
-        }
         let service = Self(Arc::new(Inner {
+            warning: TargetWarning::new(Arc::clone(&settings), look),
             settings,
             store: store.clone(),
             clock: Arc::clone(clock),
@@ -137,9 +148,14 @@ impl BackupService {
     /// Makes and verifies what is due or requested, until `stop`.
     pub(in crate::app) async fn run(self, stop: CancellationToken) {
         let Some(target) = self.0.target.clone() else { return };
-        self.sweep(&target).await;
+        stop.run_until_cancelled(self.look()).await;
+        tokio::join!(self.watch(&stop), self.work(&target, &stop));
+    }
+
+    async fn work(&self, target: &Target, stop: &CancellationToken) {
+        stop.run_until_cancelled(self.sweep(target)).await;
         while !stop.is_cancelled() {
-            if self.step(&target, &stop).await {
+            if self.step(target, stop).await {
                 continue;
             }
             tokio::select! {
@@ -148,6 +164,22 @@ impl BackupService {
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }
+    }
+
+    /// Looks at the target again and again, also while an operation waits for it.
+    async fn watch(&self, stop: &CancellationToken) {
+        let rounds = async {
+            loop {
+                tokio::time::sleep(beside::PAUSE).await;
+                self.look().await;
+            }
+        };
+        stop.run_until_cancelled(rounds).await;
+    }
+
+    /// Looks at the disk of the target, for the warnings.
+    pub(super) async fn look(&self) {
+        self.0.warning.refresh().await;
     }
 
     /// Does what is requested or due. Returns `false` when there is nothing.
@@ -411,7 +443,7 @@ impl BackupService {
             None => "no backup has been made".to_owned(),
         });
         let left_out = last.and_then(|record| Some(format!("the last backup: {}", left_out(record)?)));
-        age.into_iter().chain(left_out).chain(self.0.target.as_ref().and_then(Target::warning)).collect()
+        age.into_iter().chain(left_out).chain(self.0.warning.text()).collect()
     }
 }
 
@@ -454,15 +486,18 @@ impl BackupAdmin for BackupService {
             let state = self.0.state.lock();
             (state.last().cloned(), state.failure.clone())
         };
-        let current = self.0.current.lock();
-        let running = current.running.as_ref().map(|running| {
+        let (running, verification) = {
+            let current = self.0.current.lock();
+            (current.running.clone(), current.verification.clone())
+        };
+        let running = running.map(|running| {
             let (phase, done_bytes) = running.work.state();
             BackupProgress {
                 what: running.order.as_str(),
                 phase: phase.as_str(),
                 done_bytes,
                 since: running.since,
-                by: running.by.clone(),
+                by: running.by,
             }
         });
         BackupStatus {
@@ -480,7 +515,7 @@ impl BackupAdmin for BackupService {
                 message: failure.message,
                 attempts: failure.attempts,
             }),
-            verification: current.verification.clone(),
+            verification,
         }
     }
 

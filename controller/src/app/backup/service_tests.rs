@@ -99,6 +99,16 @@ async fn a_due_backup_is_made_verified_recorded_and_shown_and_the_next_one_a_day
 }
 
 #[tokio::test]
+async fn a_start_and_the_status_do_not_look_at_the_target() {
+    let kit = Scheduled::new().await;
+    let service = kit.start().await;
+    assert_eq!(service.status().warnings, [""; 0], "its disk was not looked at");
+    service.look().await;
+    let warnings = service.status().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("same file system"), "{warnings:?}");
+}
+
+#[tokio::test]
 async fn a_backup_of_a_former_target_is_not_damaged_because_the_new_one_lacks_it() {
     let mut kit = Scheduled::new().await;
     let service = kit.start().await;
@@ -390,11 +400,13 @@ async fn a_disk_that_is_not_mounted_any_more_is_not_replaced_by_the_disk_of_the_
     std::os::unix::fs::symlink(disk.path(), &kit.target).unwrap();
     let service = kit.start().await;
     assert!(service.step_now().await);
+    service.look().await;
     assert_eq!(service.status().warnings, [""; 0]);
     fs::remove_file(&kit.target).unwrap();
     fs::create_dir(&kit.target).unwrap();
     kit.clock.advance(DAY);
     assert!(service.step_now().await);
+    service.look().await;
     let status = service.status();
     assert!(status.failure.unwrap().message.contains("is its disk mounted"), "{:?}", status.warnings);
     assert!(status.warnings[0].contains("same file system"), "{:?}", status.warnings);

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
 
 use super::copy::{Sharing, create_directory};
 use super::error::BackupError;
@@ -20,6 +23,8 @@ use settings::{BackupTarget, Settings};
 
 /// The directory in STORAGE_ROOT in which a backup for a registry is made.
 const STAGING: &str = "backup-staging";
+/// The longest time of a list of a folder.
+const LIST_TIME: Duration = Duration::from_secs(60);
 
 /// Where backups are kept.
 #[derive(Clone, Debug)]
@@ -28,6 +33,8 @@ pub(super) struct Target {
     /// The setting as text.
     pub(super) shown: String,
     kind: Kind,
+    /// One list of a folder at a time: each one that does not end holds a thread.
+    lists: Arc<Semaphore>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,7 +68,8 @@ impl Target {
             BackupTarget::Folder(path) => Kind::Folder(Folder::new(path)),
             BackupTarget::Registry(target) => Kind::Registry(Arc::new(RemoteRegistry::of(settings, target)?)),
         };
-        Ok(Some(Self { settings: Arc::clone(settings), shown: target.to_string(), kind }))
+        let lists = Arc::new(Semaphore::new(1));
+        Ok(Some(Self { settings: Arc::clone(settings), shown: target.to_string(), kind, lists }))
     }
 
     fn staging(&self) -> PathBuf {
@@ -207,7 +215,16 @@ impl Target {
             |name: &str| records.iter().find(|record| record.name == name && record.target == self.shown);
         match self.kind.clone() {
             Kind::Folder(folder) => {
-                let found = blocking(move || folder.list()).await?;
+                let silent = || BackupError::Silent { target: self.shown.clone() };
+                let listed = async {
+                    let turn = Arc::clone(&self.lists).acquire_owned().await;
+                    blocking(move || {
+                        let _turn = turn;
+                        folder.list()
+                    })
+                    .await
+                };
+                let found = tokio::time::timeout(LIST_TIME, listed).await.map_err(|_| silent())??;
                 let views = found.into_iter().map(|(name, summary)| {
                     own(&name).map_or_else(
                         || BackupView {
@@ -229,48 +246,6 @@ impl Target {
                 tags.sort();
                 Ok(tags.into_iter().map(|tag| own(&tag).map_or_else(|| foreign(tag.clone()), view)).collect())
             }
-        }
-    }
-
-    /// Whether the target is where a lost disk takes the data too: below the data, or on its file system.
-    pub(super) fn warning(&self) -> Option<String> {
-        beside_data(&self.settings)
-    }
-}
-
-/// Why a backup at this target may be lost together with the data; `None` if there is no such reason.
-pub fn beside_data(settings: &Settings) -> Option<String> {
-    match settings.backup_target.as_ref()? {
-        BackupTarget::Folder(path) => {
-            let inside = [&settings.storage_root, &settings.registry_storage]
-                .into_iter()
-                .find(|data| path.starts_with(data));
-            if let Some(data) = inside {
-                return Some(format!(
-                    "BACKUP_TARGET {} is in the data directory {}: what destroys the data destroys the backups; use a folder on \
-                     another disk",
-                    path.display(),
-                    data.display()
-                ));
-            }
-            same_disk(path, &settings.storage_root).then(|| {
-                format!(
-                    "BACKUP_TARGET {} is on the same file system as the data: a lost disk takes both; use another disk, or check \
-                     that its disk is mounted",
-                    path.display()
-                )
-            })
-        }
-        BackupTarget::Registry(target) => {
-            let own = [Some(settings.controller_http_addr), settings.controller_https_addr.address()];
-            let port = target.base.port_or_known_default();
-            let is_own = own.into_iter().flatten().any(|address| {
-                let host = target.base.host_str().unwrap_or_default();
-                Some(address.port()) == port && (target.is_local() || host == address.ip().to_string())
-            });
-            is_own.then(|| {
-                format!("BACKUP_TARGET {target} is this controller's own registry: a lost disk takes both; use another registry")
-            })
         }
     }
 }

@@ -147,6 +147,16 @@ pub enum BackupError {
         /// The target.
         target: String,
     },
+    /// The folder of scheduled backups has none of those that were made there.
+    #[error(
+        "the folder {} of BACKUP_TARGET has none of the backups that were made there; is its disk mounted? If they were removed, make \
+         another one: shoal backup now",
+        path.display()
+    )]
+    NoneThere {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The disk of the target has too little space.
     #[error(
         "the disk of {} has {} MiB free and this backup needs about {} MiB; free space, or use a larger disk or a smaller BACKUP_KEEP",
@@ -179,6 +189,14 @@ pub enum BackupError {
     /// The locks of the target could not be taken.
     #[error(transparent)]
     Locks(#[from] StartError),
+}
+
+impl BackupError {
+    /// The damage of a backup whose description is missing or another one.
+    pub(super) fn not_as_made() -> Self {
+        let reason = "backup.json, or the manifest, is missing or is not the one that was made".to_owned();
+        Self::Damaged { reason }
+    }
 }
 
 /// Wraps an error of a file operation.

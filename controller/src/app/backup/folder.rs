@@ -43,11 +43,13 @@ pub(super) struct PreparedFolder {
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    /// STORAGE_ROOT.
+    data: PathBuf,
 }
 
 impl Folder {
-    pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+    pub(super) fn new(path: &Path, data: &Path) -> Self {
+        Self { path: path.to_owned(), data: data.to_owned() }
     }
 
     /// Removes what interrupted backups of a series left. Returns how many.
@@ -63,20 +65,29 @@ impl Folder {
         }
     }
 
-    /// Copies and verifies. `former` is the newest backup in the folder, with which equal content is shared.
+    /// Whether the folder is on another disk than the data. A backup that was made on another one, `newest`, is not in an empty mount
+    /// point: nothing is written there, and nothing is judged by what is there.
+    fn require_disk(&self, newest: Option<&BackupRecord>) -> Result<bool, BackupError> {
+        self.require()?;
+        let apart = !same_disk(&self.path, &self.data);
+        if !apart && newest.is_some_and(|newest| newest.apart) {
+            return Err(BackupError::NotMounted { path: self.path.clone() });
+        }
+        Ok(apart)
+    }
+
+    /// Copies and verifies. `former` is the newest good backup in the folder, with which equal content is shared; `newest` may be a
+    /// damaged one.
     pub(super) fn prepare(
         &self,
         settings: &Settings,
         place: &SeriesPlace,
-        former: Option<&BackupRecord>,
+        (newest, former): (Option<&BackupRecord>, Option<&BackupRecord>),
         work: &Work,
         now: Time,
     ) -> Result<PreparedFolder, BackupError> {
+        let apart = self.require_disk(newest)?;
         self.sweep(&place.id)?;
-        let apart = !same_disk(&self.path, &settings.storage_root);
-        if !apart && former.is_some_and(|former| former.apart) {
-            return Err(BackupError::NotMounted { path: self.path.clone() });
-        }
         let sharing = former.map(|former| self.path.join(&former.name)).filter(|path| path.is_dir());
         let sharing = sharing.map_or(Sharing::Nothing, Sharing::Earlier);
         require_room(&self.path, needed(settings, &sharing)?)?;
@@ -98,10 +109,14 @@ impl Folder {
     }
 
     /// Whether a backup of this digest has this name.
+    ///
+    /// # Errors
+    /// When the folder is not on the disk of the backup, or cannot be read.
     pub(super) fn contains(&self, record: &BackupRecord) -> Result<bool, BackupError> {
-        self.require()?;
+        self.require_disk(Some(record))?;
         let path = self.path.join(&record.name);
-        match path.join(SUMMARY).exists() {
+        let summary = path.join(SUMMARY);
+        match summary.try_exists().map_err(file("look at", &summary))? {
             true => Ok(digest_of_summary(&path)? == record.digest),
             false => Ok(false),
         }
@@ -120,9 +135,24 @@ impl Folder {
         fs::remove_dir_all(&taken).map_err(file("remove", &taken))
     }
 
-    /// Reads all of a backup.
-    pub(super) fn verify(&self, name: &str, work: &Work) -> Result<(), BackupError> {
-        self.require()?;
+    /// Reads all of a backup. `records`: what this controller has made in the folder.
+    pub(super) fn verify(
+        &self,
+        name: &str,
+        records: &[BackupRecord],
+        work: &Work,
+    ) -> Result<(), BackupError> {
+        self.require_disk(records.last())?;
+        if let Some(record) = records.iter().find(|record| record.name == name)
+            && !self.contains(record)?
+        {
+            // An empty mount point on a third disk is apart from the data too.
+            let is_there = |record: &BackupRecord| self.path.join(&record.name).exists();
+            return Err(match records.iter().any(is_there) {
+                true => BackupError::not_as_made(),
+                false => BackupError::NoneThere { path: self.path.clone() },
+            });
+        }
         verify_as(&self.path.join(name), work).map(drop)
     }
 

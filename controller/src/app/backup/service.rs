@@ -285,12 +285,12 @@ impl BackupService {
             return Ok(());
         }
         target.sweep(&self.series()).await?;
-        let (place, former) = {
+        let (place, newest, former) = {
             let mut state = self.0.state.lock();
             let former = state.last().filter(|record| record.target == target.shown).cloned();
-            (state.next_place(), former)
+            (state.next_place(), state.made_at(&target.shown).pop(), former)
         };
-        let prepared = target.prepare(place, former, work, now).await?;
+        let prepared = target.prepare(place, (newest, former), work, now).await?;
         let made = prepared.record.clone();
         // The intent before the effect (decision D8), and no backup without an entry in the audit log.
         self.0.state.lock().pending = Some(made.clone());
@@ -354,8 +354,8 @@ impl BackupService {
     }
 
     async fn verify_now(&self, target: &Target, name: &str, running: &Running, stop: &CancellationToken) {
-        let record = self.own(name);
-        let result = target.verify(name, record.as_ref(), &running.work).await;
+        let records = self.0.state.lock().made_at(&target.shown);
+        let result = target.verify(name, records, &running.work).await;
         let at = self.0.clock.now();
         let (damage, error) = match &result {
             Ok(()) => (None, None),
@@ -399,13 +399,6 @@ impl BackupService {
 
     fn series(&self) -> String {
         self.0.state.lock().series.clone()
-    }
-
-    /// The record of a backup in the target of the settings: one in a former target says nothing about it.
-    fn own(&self, name: &str) -> Option<BackupRecord> {
-        let shown = &self.0.target.as_ref()?.shown;
-        let state = self.0.state.lock();
-        state.records.iter().find(|record| record.name == name && record.target == *shown).cloned()
     }
 
     /// Requests an operation. Returns `false` when an equal one is under way.

@@ -413,6 +413,73 @@ async fn a_disk_that_is_not_mounted_any_more_is_not_replaced_by_the_disk_of_the_
 }
 
 #[tokio::test]
+async fn a_verification_without_the_disk_of_the_folder_judges_nothing_and_keeps_the_guard() {
+    let kit = Scheduled::new().await;
+    let Ok(disk) = tempfile::tempdir_in("/dev/shm") else { return };
+    if super::same_disk(disk.path(), &kit.target) {
+        return;
+    }
+    let mount = || std::os::unix::fs::symlink(disk.path(), &kit.target).unwrap();
+    fs::remove_dir(&kit.target).unwrap();
+    mount();
+    let service = kit.start().await;
+    assert!(service.step_now().await);
+    let name = service.status().last.unwrap().name;
+    fs::remove_file(&kit.target).unwrap();
+    fs::create_dir(&kit.target).unwrap();
+    let unmounted = async || {
+        assert!(service.verify(&name, "ann").unwrap());
+        assert!(service.step_now().await);
+        let status = service.status();
+        (status.verification.unwrap(), status.last)
+    };
+    let (result, last) = unmounted().await;
+    assert!(result.error.is_some_and(|why| why.contains("is its disk mounted")) && result.damage.is_none());
+    assert_eq!(last.unwrap().name, name, "the backup is as good as it was");
+    // Killed after the name and before the record: the backup is not forgotten because its disk is away.
+    let mut state = service.state();
+    state.pending = state.records.pop();
+    store_state(&kit.data.store, &state).await;
+    let killed = kit.start().await;
+    assert!(killed.step_now().await);
+    assert!(killed.status().failure.unwrap().message.contains("is its disk mounted"));
+    assert_eq!(killed.state().pending, state.pending);
+
+    // On its disk the damage is found. It does not open the empty mount point to the next backup.
+    fs::remove_dir(&kit.target).unwrap();
+    mount();
+    fs::write(kit.target.join(&name).join("backup.json"), "{}").unwrap();
+    assert!(verified(&service, &name).await.is_some());
+    fs::remove_file(&kit.target).unwrap();
+    fs::create_dir(&kit.target).unwrap();
+    assert!(service.step_now().await);
+    assert!(service.status().failure.unwrap().message.contains("is its disk mounted"));
+    assert_eq!(kit.backups(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_folder_without_any_backup_of_the_record_is_not_damage() {
+    let kit = Scheduled::new().await;
+    let service = kit.start().await;
+    for _ in 0..2 {
+        assert!(service.step_now().await);
+        kit.clock.advance(DAY);
+    }
+    let (first, away) = (kit.backups().remove(0), kit.data.path("away"));
+    fs::rename(&kit.target, &away).unwrap();
+    fs::create_dir(&kit.target).unwrap();
+    assert!(service.verify(&first, "ann").unwrap());
+    assert!(service.step_now().await);
+    let result = service.status().verification.unwrap();
+    assert!(result.error.is_some_and(|why| why.contains("is its disk mounted")) && result.damage.is_none());
+    // A missing one beside others is damage.
+    fs::remove_dir(&kit.target).unwrap();
+    fs::rename(&away, &kit.target).unwrap();
+    fs::remove_dir_all(kit.target.join(&first)).unwrap();
+    assert!(verified(&service, &first).await.unwrap().contains("is missing"));
+}
+
+#[tokio::test]
 async fn restored_data_is_held_and_begins_a_series_of_its_own() {
     let kit = Scheduled::new().await;
     let service = kit.start().await;

@@ -108,6 +108,11 @@ impl BackupState {
         self.records.iter().rev().find(|record| record.damage.is_none())
     }
 
+    /// The backups at this target, the newest one last, with damaged ones. One at a former target says nothing about it.
+    pub(super) fn made_at(&self, target: &str) -> Vec<BackupRecord> {
+        self.records.iter().filter(|record| record.target == target).cloned().collect()
+    }
+
     /// Adds a backup that has its name. What is known about another target is forgotten: nothing is removed there.
     pub(super) fn add(&mut self, record: BackupRecord) {
         self.records.retain(|kept| kept.target == record.target && kept.number != record.number);

@@ -65,7 +65,7 @@ impl Target {
     pub(super) fn of(settings: &Arc<Settings>) -> Result<Option<Self>, RemoteBackupError> {
         let Some(target) = &settings.backup_target else { return Ok(None) };
         let kind = match target {
-            BackupTarget::Folder(path) => Kind::Folder(Folder::new(path)),
+            BackupTarget::Folder(path) => Kind::Folder(Folder::new(path, &settings.storage_root)),
             BackupTarget::Registry(target) => Kind::Registry(Arc::new(RemoteRegistry::of(settings, target)?)),
         };
         let lists = Arc::new(Semaphore::new(1));
@@ -87,11 +87,12 @@ impl Target {
         .await
     }
 
-    /// Makes a backup up to its name: everything that can fail is done and has been read back.
+    /// Makes a backup up to its name: everything that can fail is done and has been read back. `newest` and `former` are the newest
+    /// backup at this target, and the newest good one.
     pub(super) async fn prepare(
         &self,
         place: SeriesPlace,
-        former: Option<BackupRecord>,
+        (newest, former): (Option<BackupRecord>, Option<BackupRecord>),
         work: &Work,
         now: Time,
     ) -> Result<Prepared, BackupError> {
@@ -101,7 +102,7 @@ impl Target {
         match self.kind.clone() {
             Kind::Folder(folder) => {
                 blocking(move || {
-                    let made = folder.prepare(&settings, &place, former.as_ref(), &within, now)?;
+                    let made = folder.prepare(&settings, &place, (newest.as_ref(), former.as_ref()), &within, now)?;
                     let record =
                         BackupRecord::of(&made.summary, (&name, &shown), made.digest, made.apart, now);
                     Ok(Prepared { record, held: Held::Folder(made.partial) })
@@ -182,27 +183,25 @@ impl Target {
         }
     }
 
-    /// Reads all of a backup. One of a record must have its digest.
+    /// Reads all of a backup. One of the records, which are those of this target, must have its digest.
     pub(super) async fn verify(
         &self,
         name: &str,
-        record: Option<&BackupRecord>,
+        records: Vec<BackupRecord>,
         work: &Work,
     ) -> Result<(), BackupError> {
         work.begin(Phase::Verifying);
-        if let Some(record) = record
-            && !self.contains(record).await?
-        {
-            let reason =
-                "backup.json, or the manifest, is missing or is not the one that was made".to_owned();
-            return Err(BackupError::Damaged { reason });
-        }
         match self.kind.clone() {
             Kind::Folder(folder) => {
                 let (name, work) = (name.to_owned(), work.clone());
-                blocking(move || folder.verify(&name, &work)).await
+                blocking(move || folder.verify(&name, &records, &work)).await
             }
             Kind::Registry(registry) => {
+                if let Some(record) = records.iter().find(|record| record.name == name)
+                    && !registry.has(&record.name, &record.digest).await?
+                {
+                    return Err(BackupError::not_as_made());
+                }
                 let found = registry.find(Some(name)).await?;
                 registry.verify(&found.digest, work).await
             }

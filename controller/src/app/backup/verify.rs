@@ -34,6 +34,10 @@ pub(super) fn verify_as(backup: &Path, work: &Work) -> Result<BackupSummary, Bac
         let path = backup.join(relative);
         match path.symlink_metadata() {
             Ok(found) if found.is_file() => {}
+            // A disk that cannot be read, or is away, says nothing about the backup.
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(file("look at", &path)(error));
+            }
             _ => return Err(damaged(format!("{} is missing", relative.display()))),
         }
         match digest_of(&path, work)? {

@@ -11,6 +11,9 @@ use axum::middleware::Next;
 use axum::response::IntoResponse as _;
 use registry::{AllowAll, Config, Registry};
 
+use super::super::StartError;
+use super::super::lock::DataLock;
+use super::BackupError;
 use super::service_tests::{Scheduled, open, verified};
 use super::tests::{names, now, settings, sha256};
 use api::BackupAdmin;
@@ -231,6 +234,33 @@ async fn a_restore_by_digest_refuses_a_backup_json_of_the_same_length() {
     let refused = source.restore(&target, now()).await.unwrap_err().to_string();
     assert!(refused.contains("other content than its digest says"), "{refused}");
     assert!(!target.db_path.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_reads_a_backup_only_into_data_that_it_has_locked_and_found_empty() {
+    let remote = Remote::start().await;
+    let kit = scheduled(&remote).await;
+    assert!(kit.start().await.step_now().await);
+    let source = super::BackupSource::parse(&remote.repository()).unwrap();
+    let target = settings(&kit.data.path("target").join("data"));
+    let other = target.storage_root.join("restore-download/other");
+    fs::create_dir_all(&other).unwrap();
+    // The list, the manifest and backup.json are read, and no layer.
+    let of_summary = 3;
+    let running = DataLock::take(&target).unwrap();
+    remote.left.store(of_summary, Ordering::SeqCst);
+    let refused = source.restore(&target, now()).await;
+    assert!(matches!(refused, Err(BackupError::Locks(StartError::InUse { .. }))), "{refused:?}");
+    assert!(other.exists(), "the download of another restore stays");
+    drop(running);
+    fs::write(&target.db_path, "used").unwrap();
+    remote.left.store(of_summary, Ordering::SeqCst);
+    let refused = source.restore(&target, now()).await;
+    assert!(matches!(refused, Err(BackupError::NotEmpty { .. })), "{refused:?}");
+    fs::remove_file(&target.db_path).unwrap();
+    remote.left.store(i64::MAX, Ordering::SeqCst);
+    source.restore(&target, now()).await.unwrap();
+    assert!(!other.exists(), "what a killed restore left is removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

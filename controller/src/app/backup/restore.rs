@@ -4,6 +4,8 @@
 //!   verify --> locks --> empty? (or the marker: a restore was interrupted, its files are removed) --> marker --> files --> no marker
 //! ```
 //!
+//! A backup of a registry is read after `locks` and `empty?`, into a directory that only the holder of the locks writes and removes.
+//!
 //! The master key is copied under another name and renamed: a file with its name has a whole key, and is never removed, because an
 //! operator may have put it there.
 
@@ -11,7 +13,8 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::super::{StartError, create_directory, lock};
+use super::super::lock::{self, DataLock};
+use super::super::{StartError, create_directory};
 use super::copy::{Copied, Copier, Promised, Sharing};
 use super::error::{BackupError, file};
 use super::make::missing_versions;
@@ -44,29 +47,50 @@ pub(in crate::app) fn refuse_incomplete(settings: &Settings) -> Result<(), Start
 /// When the backup is damaged, a controller uses one of the directories, or one of them is not empty: nothing is changed then. When a
 /// file cannot be written, the restore can be repeated; no controller starts before it is complete.
 pub fn restore(settings: &Settings, backup: &Path, now: Time) -> Result<BackupSummary, BackupError> {
-    restore_sharing(settings, backup, &Sharing::Nothing, now)
+    let summary = verify(backup)?;
+    let locks = DataLock::take(settings)?;
+    fill_empty(settings, &locks, backup, (&summary, &Sharing::Nothing), now)?;
+    Ok(summary)
 }
 
-/// [`restore`] of a backup whose files may become those of the data.
-pub(super) fn restore_sharing(
+/// The directories of a restore, locked and empty, before its backup is here.
+pub(super) struct EmptyPlace<'a> {
+    settings: &'a Settings,
+    locks: DataLock,
+}
+
+impl<'a> EmptyPlace<'a> {
+    /// Locks the directories. What an interrupted restore wrote is no content.
+    ///
+    /// # Errors
+    /// When a controller or another restore uses one of them, or one is not empty. Nothing is removed.
+    pub(super) fn take(settings: &'a Settings, summary: &BackupSummary) -> Result<Self, BackupError> {
+        let locks = DataLock::take(settings)?;
+        let target = Target::of(settings, &locks, summary);
+        target.require_empty(&places_of(&target.storage.join(MARKER))?)?;
+        Ok(Self { settings, locks })
+    }
+
+    /// Verifies and restores a backup whose files become those of the data. The locks are held until the place is dropped.
+    pub(super) fn restore(&self, backup: &Path, now: Time) -> Result<BackupSummary, BackupError> {
+        let summary = verify(backup)?;
+        fill_empty(self.settings, &self.locks, backup, (&summary, &Sharing::Source), now)?;
+        Ok(summary)
+    }
+}
+
+/// Restores a verified backup.
+fn fill_empty(
     settings: &Settings,
+    locks: &DataLock,
     backup: &Path,
-    sharing: &Sharing,
+    (summary, sharing): (&BackupSummary, &Sharing),
     now: Time,
-) -> Result<BackupSummary, BackupError> {
-    let summary = verify(backup)?;
-    let locks = lock::DataLock::take(settings)?;
-    let target = Target {
-        storage: settings.storage_root.clone(),
-        database: locks.database().to_owned(),
-        library: settings.maintenance_dir(),
-        registry: (settings.enable_registry && summary.registry).then(|| settings.registry_storage.clone()),
-        key: settings.master_key_file(),
-    };
+) -> Result<(), BackupError> {
+    let target = Target::of(settings, locks, summary);
     let marker = target.storage.join(MARKER);
-    let found_empty = places_of(&marker)?;
-    target.clear(&found_empty)?;
-    target.require_empty()?;
+    target.clear(&places_of(&marker)?)?;
+    target.require_empty(&[])?;
     let of_backup = backup.join(MASTER_KEY);
     let missing = match summary.master_key {
         true => missing_versions(&of_backup, &summary.sealed_with)?,
@@ -86,12 +110,11 @@ pub(super) fn restore_sharing(
     fs::write(&marker, target.marker()).map_err(file("write", &marker))?;
     File::open(&marker).and_then(|marker| marker.sync_all()).map_err(file("sync", &marker))?;
     sync_directory(&target.storage)?;
-    target.fill(backup, &summary, sharing)?;
+    target.fill(backup, summary, sharing)?;
     let name = backup.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     record_in_file(&target.database, &local_entry(AuditAction::DataRestore, "backup", &name, now))?;
     fs::remove_file(&marker).map_err(file("remove", &marker))?;
-    sync_directory(&target.storage)?;
-    Ok(summary)
+    sync_directory(&target.storage)
 }
 
 /// The beginning of a line of the marker with a place that was empty.
@@ -118,7 +141,23 @@ struct Target {
     key: PathBuf,
 }
 
+/// Whether an interrupted restore had found a place empty.
+fn was_empty(found_empty: &[String], path: &Path) -> bool {
+    found_empty.iter().any(|place| *place == path.display().to_string())
+}
+
 impl Target {
+    fn of(settings: &Settings, locks: &DataLock, summary: &BackupSummary) -> Self {
+        Self {
+            storage: settings.storage_root.clone(),
+            database: locks.database().to_owned(),
+            library: settings.maintenance_dir(),
+            registry: (settings.enable_registry && summary.registry)
+                .then(|| settings.registry_storage.clone()),
+            key: settings.master_key_file(),
+        }
+    }
+
     /// The database and the files that SQLite keeps beside it.
     fn database_files(&self) -> [PathBuf; 4] {
         ["", "-wal", "-shm", "-journal"].map(|suffix| {
@@ -135,13 +174,16 @@ impl Target {
         PathBuf::from(path)
     }
 
-    fn require_empty(&self) -> Result<(), BackupError> {
-        let files = self.database_files().into_iter().chain([self.key_part()]);
+    /// Requires empty places, except for those that an interrupted restore had found empty.
+    fn require_empty(&self, found_empty: &[String]) -> Result<(), BackupError> {
+        let key_part = self.key_part();
+        let database = self.database_files().into_iter().filter(|_| !was_empty(found_empty, &self.database));
+        let files = database.chain(Some(key_part).filter(|path| !was_empty(found_empty, path)));
         let used = files.into_iter().find(|path| path.symlink_metadata().is_ok());
         if let Some(path) = used {
             return Err(BackupError::NotEmpty { path });
         }
-        for path in self.directories() {
+        for path in self.directories().filter(|path| !was_empty(found_empty, path)) {
             for name in names(path)? {
                 if name? != lock::LOCK_FILE {
                     return Err(BackupError::NotEmpty { path: path.clone() });
@@ -166,9 +208,8 @@ impl Target {
     /// Removes what an interrupted restore wrote into the places that it had found empty. Other places may be those of settings that
     /// were changed since.
     fn clear(&self, found_empty: &[String]) -> Result<(), BackupError> {
-        let was_empty = |path: &Path| found_empty.iter().any(|place| *place == path.display().to_string());
-        let database = was_empty(&self.database).then(|| self.database_files());
-        let key_part = Some(self.key_part()).filter(|path| was_empty(path));
+        let database = was_empty(found_empty, &self.database).then(|| self.database_files());
+        let key_part = Some(self.key_part()).filter(|path| was_empty(found_empty, path));
         for path in database.into_iter().flatten().chain(key_part) {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -177,7 +218,7 @@ impl Target {
                 _ => {}
             }
         }
-        for directory in self.directories().filter(|directory| was_empty(directory)) {
+        for directory in self.directories().filter(|directory| was_empty(found_empty, directory)) {
             for name in names(directory)? {
                 let name = name?;
                 if name == lock::LOCK_FILE {

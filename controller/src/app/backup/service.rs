@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 use super::beside::{self, Look, TargetWarning, beside_data};
 use super::due;
 use super::error::BackupError;
+use super::source::remove_left_download;
 use super::state::{BackupRecord, BackupState, KEY};
-use super::target::{Target, view};
+use super::target::{Target, blocking, view};
 use super::work::Work;
 use crate::app::{StartError, setting};
 use access::audit::{AuditAction, controller, record};
@@ -147,9 +148,22 @@ impl BackupService {
 
     /// Makes and verifies what is due or requested, until `stop`.
     pub(in crate::app) async fn run(self, stop: CancellationToken) {
+        self.remove_left_download().await;
         let Some(target) = self.0.target.clone() else { return };
         stop.run_until_cancelled(self.look()).await;
         tokio::join!(self.watch(&stop), self.work(&target, &stop));
+    }
+
+    /// Removes what a killed restore has read: a controller that runs on the data needs it no more.
+    async fn remove_left_download(&self) {
+        let settings = Arc::clone(&self.0.settings);
+        match blocking(move || remove_left_download(&settings)).await {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("removed what an interrupted restore left"),
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "what an interrupted restore left was not removed");
+            }
+        }
     }
 
     async fn work(&self, target: &Target, stop: &CancellationToken) {

@@ -274,6 +274,16 @@ async fn what_a_killed_controller_left_is_removed_and_its_named_backup_is_record
     assert_eq!(kit.backups().len(), 3);
 }
 
+#[tokio::test]
+async fn a_start_removes_the_download_of_a_killed_restore() {
+    let data = Data::new().await;
+    let download = data.settings.storage_root.join("restore-download");
+    fs::create_dir_all(download.join("shoal-deadbeef-000001-20260101T000000Z")).unwrap();
+    let service = open(&data.settings, &data.store, &Arc::new(ManualClock::new(now()))).await;
+    service.run(CancellationToken::new()).await;
+    assert!(!download.exists());
+}
+
 async fn store_state(store: &Store, state: &BackupState) {
     let text = serde_json::to_string(state).unwrap();
     store.set_setting(KEY, Some(text), Vec::new(), now()).await.unwrap();

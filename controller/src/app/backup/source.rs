@@ -11,12 +11,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::super::lock::refuse_foreign;
-use super::copy::Sharing;
 use super::error::{BackupError, file};
 use super::folder::Folder;
 use super::names::{SUMMARY, names};
 use super::remote::RemoteRegistry;
-use super::restore::{restore, restore_sharing};
+use super::restore::{EmptyPlace, restore};
 use super::series::newest_of_each;
 use super::summary::BackupSummary;
 use super::verify::verify;
@@ -86,11 +85,14 @@ impl BackupSource {
             Self::Registry(reference) => {
                 let registry = RemoteRegistry::of(settings, &reference.target)?;
                 let found = registry.find(reference.name.as_deref()).await?;
+                let summary = registry.summary(&found, &Work::default()).await?;
+                // Before the download: it is large, and it is in the data directory.
+                let place = EmptyPlace::take(settings, &summary)?;
                 let download = Download::begin(settings)?;
                 let directory = download.0.join(&found.name);
                 create(&directory)?;
                 registry.pull(&found, &directory, &Work::default()).await?;
-                let summary = restore_sharing(settings, &directory, &Sharing::Source, now)?;
+                let summary = place.restore(&directory, now)?;
                 Ok((format!("{} {}", registry.place(), found.name), summary))
             }
         }
@@ -122,26 +124,31 @@ pub fn newest_backup(folder: &Path) -> Result<Option<Time>, BackupError> {
     Ok(found.into_iter().map(|(_, summary)| summary.made_at).max())
 }
 
-/// The directory into which a backup is read. It is removed at the end, and before it begins.
+/// The directory into which a backup is read, under the locks of the data. It is removed at the end, and before it begins.
 struct Download(PathBuf);
 
 impl Download {
     fn begin(settings: &Settings) -> Result<Self, BackupError> {
+        remove_left_download(settings)?;
         let path = settings.storage_root.join(DOWNLOAD);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(file("remove", &path)(error));
-            }
-            _ => {}
-        }
         create(&path)?;
         Ok(Self(path))
     }
 }
 
+/// Removes what a killed restore has read. The caller holds the locks of the data. Returns whether there was anything.
+pub(super) fn remove_left_download(settings: &Settings) -> Result<bool, BackupError> {
+    let path = settings.storage_root.join(DOWNLOAD);
+    match fs::remove_dir_all(&path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(file("remove", &path)(error)),
+    }
+}
+
 impl Drop for Download {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next restore.
+        // What cannot be removed now is removed by the next restore, or at the start of a controller.
         let _left = fs::remove_dir_all(&self.0);
     }
 }

@@ -281,7 +281,7 @@ fn foreign(name: String) -> BackupView {
 }
 
 /// Runs work that blocks on the disk.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {
     // A task that was dropped with its runtime did not end.

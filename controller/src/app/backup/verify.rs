@@ -75,8 +75,14 @@ pub(super) fn read_summary(backup: &Path) -> Result<BackupSummary, BackupError> 
         }
         Err(error) => return Err(file("read", &path)(error)),
     };
+    parse_summary(backup, &text)
+}
+
+/// The content of a `backup.json`. `backup` is the place for texts.
+pub(super) fn parse_summary(backup: &Path, text: &[u8]) -> Result<BackupSummary, BackupError> {
+    let refused = |reason: String| BackupError::NotABackup { path: backup.to_owned(), reason };
     let summary: BackupSummary =
-        serde_json::from_slice(&text).map_err(|error| refused(format!("{SUMMARY}: {error}")))?;
+        serde_json::from_slice(text).map_err(|error| refused(format!("{SUMMARY}: {error}")))?;
     match summary.format == FORMAT {
         true => Ok(summary),
         false => Err(refused(format!("it has format {}, and this program knows {FORMAT}", summary.format))),

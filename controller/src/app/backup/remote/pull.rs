@@ -9,7 +9,8 @@ use super::super::error::{BackupError, file};
 use super::super::folder::require_room;
 use super::super::names::{SUMMARY, SUMS};
 use super::super::series::newest_of_each;
-use super::super::verify::SUMMARY_LENGTH;
+use super::super::summary::BackupSummary;
+use super::super::verify::{SUMMARY_LENGTH, parse_summary};
 use super::super::work::Work;
 use super::artifact::{BackupManifest, Descriptor, FILE, FILES, digest_of_bytes, is_data};
 use super::client::RemoteRegistry;
@@ -58,6 +59,31 @@ impl RemoteRegistry {
         RemoteBackupError::NotFound { registry: self.place(), name: name.to_owned() }.into()
     }
 
+    /// Reads what a backup contains.
+    pub(in super::super) async fn summary(
+        &self,
+        found: &Pulled,
+        work: &Work,
+    ) -> Result<BackupSummary, BackupError> {
+        let config = self.config_of(found)?;
+        let mut text = Vec::new();
+        let add = &mut |chunk: &[u8]| {
+            text.extend_from_slice(chunk);
+            Ok(())
+        };
+        self.stream_blob(config, work, add).await?;
+        parse_summary(Path::new(&found.name), &text)
+    }
+
+    /// The description of a backup, which is read into memory.
+    fn config_of<'a>(&self, found: &'a Pulled) -> Result<&'a Descriptor, RemoteBackupError> {
+        let config = &found.manifest.config;
+        match config.size <= SUMMARY_LENGTH {
+            true => Ok(config),
+            false => Err(self.unexpected("read the backup", "a backup.json that is too long")),
+        }
+    }
+
     /// Writes a backup into an empty directory. Each blob has the digest of the manifest, and each file is on disk when this returns.
     pub(in super::super) async fn pull(
         &self,
@@ -65,11 +91,9 @@ impl RemoteRegistry {
         directory: &Path,
         work: &Work,
     ) -> Result<(), BackupError> {
-        let BackupManifest { config, layers, .. } = &found.manifest;
+        let config = self.config_of(found)?;
+        let layers = &found.manifest.layers;
         let refused = |reason: &str| self.unexpected("read the backup", reason);
-        if config.size > SUMMARY_LENGTH {
-            return Err(refused("a backup.json that is too long").into());
-        }
         let bytes = layers.iter().fold(config.size, |sum, layer| sum.saturating_add(layer.size));
         require_room(directory, bytes)?;
         self.pull_blob(config, &directory.join(SUMMARY), work).await?;

@@ -64,6 +64,7 @@ mod retention;
 mod rows;
 mod sealing;
 mod servers;
+mod setting_file;
 mod shared_bmc;
 mod signals;
 mod signing_keys;
@@ -118,6 +119,7 @@ pub use sealing::{SealPurpose, TextSeal};
 pub use servers::{
     CertificateChange, DeletedServer, ServerChange, ServerFilter, ServerResources, UpdatedServer,
 };
+pub use setting_file::setting_in_file;
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};
 pub use signing_keys::StoredSigningKey;
 pub use sizes::DatabaseSize;

@@ -33,6 +33,7 @@
 //! | `remote` | backups in an OCI registry |
 //! | `state`, `due` | what is recorded about the backups of this controller, and when the next one is due |
 //! | `folder`, `target`, `service` | the controller makes, verifies and removes backups |
+//! | `own` | which backups the controller of a data directory has made, for commands |
 //! | `beside` | the warning that a lost disk takes the backups with the data |
 
 mod beside;
@@ -42,6 +43,7 @@ mod error;
 mod folder;
 mod make;
 mod names;
+mod own;
 mod partial;
 mod registry;
 mod remote;
@@ -66,10 +68,11 @@ pub use beside::beside_data;
 pub use error::BackupError;
 pub use folder::same_disk;
 pub use make::back_up;
+pub use own::{OwnBackups, own_backups};
 pub use remote::RemoteBackupError;
 pub(super) use restore::refuse_incomplete;
 pub use restore::restore;
 pub(super) use service::BackupService;
-pub use source::{BackupSource, newest_backup};
+pub use source::BackupSource;
 pub use summary::{BackupSummary, SeriesPlace};
 pub use verify::verify;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::own::{OwnBackups, own_backups};
 use super::restore::restore;
 use super::service::BackupService;
 use super::state::{BackupState, KEY};
@@ -487,6 +488,33 @@ async fn a_folder_without_any_backup_of_the_record_is_not_damage() {
     fs::rename(&away, &kit.target).unwrap();
     fs::remove_dir_all(kit.target.join(&first)).unwrap();
     assert!(verified(&service, &first).await.unwrap().contains("is missing"));
+}
+
+#[tokio::test]
+async fn only_good_backups_of_the_own_series_that_are_not_later_than_now_count_for_the_age() {
+    let kit = Scheduled::new().await;
+    assert_eq!(own_backups(&kit.settings, now()).unwrap(), None, "no controller has started");
+    let service = kit.start().await;
+    assert_eq!(own_backups(&kit.settings, now()).unwrap(), Some(OwnBackups::default()));
+    for _ in 0..2 {
+        assert!(service.step_now().await);
+        kit.clock.advance(DAY);
+    }
+    let (first, second) = (Some(now()), Some(now().plus(DAY)));
+    let own = |now| own_backups(&kit.settings, now).unwrap().unwrap();
+    // Another controller still makes its backups, and one was made by hand.
+    let (series, of_second) = (service.state().series, kit.backups().remove(1));
+    let other = kit.target.join(of_second.replace(&series[..8], "deadbeef"));
+    copy(&kit.target.join(&of_second), &other);
+    let text = fs::read_to_string(other.join("backup.json")).unwrap();
+    let at = now().plus(DAY * 2).to_string();
+    let text = text.replace(&series, "deadbeef-0000").replace(&second.unwrap().to_string(), &at);
+    fs::write(other.join("backup.json"), text).unwrap();
+    assert_eq!(own(now().plus(DAY * 9)), OwnBackups { newest: second, later: None });
+    assert_eq!(own(now().plus(DAY / 2)), OwnBackups { newest: first, later: second });
+    fs::write(kit.target.join(&of_second).join("data/provisioner.db"), "rot").unwrap();
+    assert!(verified(&service, &of_second).await.is_some());
+    assert_eq!(own(now().plus(DAY * 9)), OwnBackups { newest: first, later: None });
 }
 
 #[tokio::test]

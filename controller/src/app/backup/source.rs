@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use super::super::lock::refuse_foreign;
 use super::error::{BackupError, file};
-use super::folder::Folder;
 use super::names::{SUMMARY, names};
 use super::remote::RemoteRegistry;
 use super::restore::{EmptyPlace, restore};
@@ -113,15 +112,6 @@ fn newest_in(path: &Path) -> Result<PathBuf, BackupError> {
         1 => Ok(path.join(newest.remove(0))),
         _ => Err(BackupError::SeveralSeries { place: path.display().to_string(), newest }),
     }
-}
-
-/// When the newest backup of a folder was made, by its own record; `None` without one.
-///
-/// # Errors
-/// When the folder cannot be read.
-pub fn newest_backup(folder: &Path) -> Result<Option<Time>, BackupError> {
-    let found = Folder::new(folder).list()?;
-    Ok(found.into_iter().map(|(_, summary)| summary.made_at).max())
 }
 
 /// The directory into which a backup is read, under the locks of the data. It is removed at the end, and before it begins.

@@ -16,8 +16,9 @@ use super::login::Challenge;
 use settings::{RegistryTarget, Settings};
 
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// The longest time without a byte of a response.
-const SILENCE: Duration = Duration::from_secs(60);
+/// The longest time without a byte, of a body that is sent and of a response without one. The client of HTTP has no such limit: its own
+/// runs from the request to the head of the response, also while a large body is sent.
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 /// The longest time of a request without a large body.
 const SMALL_REQUEST: Duration = Duration::from_secs(60);
 const MAX_REDIRECTS: usize = 5;
@@ -94,7 +95,6 @@ impl RemoteRegistry {
             .tls_backend_preconfigured(tls)
             .redirect(redirects)
             .connect_timeout(CONNECT_TIME)
-            .read_timeout(SILENCE)
             .user_agent(concat!("shoal/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| setup(error.to_string()))?;
@@ -169,6 +169,30 @@ impl RemoteRegistry {
         }
     }
 
+    /// Waits for the next bytes of a response.
+    pub(super) async fn unless_silent<T>(
+        &self,
+        what: &str,
+        next: impl Future<Output = Result<T, RemoteBackupError>>,
+    ) -> Result<T, RemoteBackupError> {
+        tokio::time::timeout(SILENCE, next).await.unwrap_or_else(|_| Err(self.silent(what)))
+    }
+
+    /// The error of a registry that neither takes nor sends a byte.
+    pub(super) fn silent(&self, what: &str) -> RemoteBackupError {
+        RemoteBackupError::Silent { what: what.to_owned(), registry: self.place(), seconds: SILENCE.as_secs() }
+    }
+
+    /// The next bytes of a body; `None` at its end.
+    pub(super) async fn chunk(
+        &self,
+        what: &str,
+        response: &mut Response,
+    ) -> Result<Option<bytes::Bytes>, RemoteBackupError> {
+        let next = async { response.chunk().await.map_err(|source| self.no_response(what, source)) };
+        self.unless_silent(what, next).await
+    }
+
     fn refused_login(&self, what: &str) -> RemoteBackupError {
         RemoteBackupError::Login { what: what.to_owned(), registry: self.place() }
     }
@@ -224,7 +248,7 @@ impl RemoteRegistry {
         limit: u64,
     ) -> Result<Vec<u8>, RemoteBackupError> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|source| self.no_response(what, source))? {
+        while let Some(chunk) = self.chunk(what, &mut response).await? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() as u64 > limit {
                 return Err(self.unexpected(what, format!("more than {limit} bytes")));

@@ -30,6 +30,18 @@ pub enum RemoteBackupError {
         #[source]
         source: reqwest::Error,
     },
+    /// The registry took and sent nothing for a while.
+    #[error(
+        "{what}: {registry} took and sent no byte for {seconds} s; check the network, and the disk and the log of the registry"
+    )]
+    Silent {
+        /// The operation.
+        what: String,
+        /// The registry.
+        registry: String,
+        /// The time without a byte.
+        seconds: u64,
+    },
     /// The login was refused.
     #[error(
         "{what}: {registry} refused the login; check BACKUP_REGISTRY_USER and BACKUP_REGISTRY_PASSWORD and the rights of the user"

@@ -13,7 +13,8 @@
 //!
 //! A large file is a layer under its own digest, so that an image of the registry that many backups contain is stored and sent once.
 //!
-//! Invariants: a tag has a complete backup; no body is held in memory; a response is read up to a bound; credentials are sent to the
+//! Invariants: a tag has a complete backup; no body is held in memory; a response is read up to a bound; a registry that
+//! takes and sends nothing for a minute ends a request, and a slow one does not; credentials are sent to the
 //! registry and to the token server that it names by HTTPS or on the same origin, never to another host, and are in no error.
 //!
 //! Specification: OCI distribution 1.1, OCI image 1.1 (artifacts), RFC 9110 and the token flow of the distribution project.
@@ -25,6 +26,9 @@ mod login;
 mod pack;
 mod pull;
 mod push;
+mod send_watch;
+#[cfg(test)]
+mod slow_tests;
 
 pub use error::RemoteBackupError;
 

@@ -14,6 +14,7 @@ use super::artifact::{BackupManifest, Descriptor, MANIFEST};
 use super::client::RemoteRegistry;
 use super::error::RemoteBackupError;
 use super::pack::{LocalBlob, Packed};
+use super::send_watch::SendWatch;
 
 /// The bytes that are read from a file at once.
 const PIECE: usize = 256 << 10;
@@ -70,7 +71,7 @@ impl RemoteRegistry {
         Ok(())
     }
 
-    async fn push_blob(&self, blob: &LocalBlob) -> Result<(), RemoteBackupError> {
+    pub(super) async fn push_blob(&self, blob: &LocalBlob) -> Result<(), RemoteBackupError> {
         let Descriptor { digest, size, .. } = &blob.descriptor;
         let what = format!("send {}", blob.descriptor.part());
         let there = self.send_small(&what, Method::HEAD, &self.url(&format!("blobs/{digest}"))).await?;
@@ -85,6 +86,7 @@ impl RemoteRegistry {
         let mut session = self.session(&what, &begun)?;
         session.query_pairs_mut().append_pair("digest", digest);
         let deadline = deadline_of(*size);
+        let sending = SendWatch::default();
         let with_file = |request: RequestBuilder| {
             let file = File::open(&blob.path).map_err(|source| RemoteBackupError::File {
                 operation: "read",
@@ -92,10 +94,14 @@ impl RemoteRegistry {
                 source,
             })?;
             let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PIECE);
+            let stream = sending.watched(stream);
             let request = request.timeout(deadline).header(CONTENT_TYPE, "application/octet-stream");
             Ok(request.header(CONTENT_LENGTH, *size).body(Body::wrap_stream(stream)))
         };
-        let stored = self.send(&what, (Method::PUT, &session), &with_file).await?;
+        let stored = tokio::select! {
+            stored = self.send(&what, (Method::PUT, &session), &with_file) => stored?,
+            () = sending.stalled() => return Err(self.silent(&what)),
+        };
         match stored.status() {
             StatusCode::CREATED => Ok(()),
             _ => Err(self.refused(&what, stored).await),
@@ -119,8 +125,9 @@ impl RemoteRegistry {
         let what = format!("read {}", blob.part());
         let url = self.url(&format!("blobs/{}", blob.digest));
         let deadline = deadline_of(blob.size);
-        let mut response =
-            self.send(&what, (Method::GET, &url), &|request| Ok(request.timeout(deadline))).await?;
+        let with_deadline = |request: RequestBuilder| Ok(request.timeout(deadline));
+        let sent = self.send(&what, (Method::GET, &url), &with_deadline);
+        let mut response = self.unless_silent(&what, sent).await?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Err(damaged("is missing in the registry")),
@@ -128,8 +135,7 @@ impl RemoteRegistry {
         }
         let (mut read, mut hash) = (0, Sha256::new());
         loop {
-            let chunk = response.chunk().await.map_err(|source| self.no_response(&what, source))?;
-            let Some(chunk) = chunk else { break };
+            let Some(chunk) = self.chunk(&what, &mut response).await? else { break };
             read += chunk.len() as u64;
             if read > blob.size {
                 return Err(damaged("is longer in the registry than it was"));

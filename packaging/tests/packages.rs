@@ -165,3 +165,30 @@ fn manual_pages_and_completions_are_those_that_the_program_writes() {
     let error = make(&order).unwrap_err();
     assert!(error.to_string().contains("--pages-of"), "{error}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_purge_succeeds_when_something_is_mounted_below_the_data_directory() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    // The only programs that the script can start. A real rm fails like this one at a mount point.
+    for (name, script) in
+        [("rm", "#!/bin/sh\necho \"$*\" >&2\nexit 1\n"), ("systemctl", "#!/bin/sh\nexit 0\n")]
+    {
+        let path = folder.path().join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let run = |argument| {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/files/postrm");
+        let done = Command::new("/bin/sh").arg(script).arg(argument).env("PATH", folder.path()).output();
+        let done = done.unwrap();
+        (done.status.success(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (succeeded, said) = run("purge");
+    assert!(succeeded, "{said}");
+    assert!(said.contains("--one-file-system /var/lib/shoal\n"), "{said}");
+    assert!(said.contains("what is mounted there stays"), "{said}");
+    assert_eq!(run("remove"), (true, String::new()));
+}

@@ -271,9 +271,13 @@ fn shown(kind: SettingKind, text: String) -> String {
         _ if text.is_empty() => text,
         SettingKind::Secret if is_reference(&text) => text,
         SettingKind::Secret | SettingKind::PasswordHash => REDACTED.to_owned(),
-        SettingKind::ImageUrl | SettingKind::KeySet | SettingKind::BaseUrl | SettingKind::NatsServer => {
-            without_credentials(&text)
-        }
+        SettingKind::ImageUrl
+        | SettingKind::KeySet
+        | SettingKind::BaseUrl
+        | SettingKind::NatsServer
+        | SettingKind::BackupTarget => without_credentials(&text),
+        // A URL in a setting of another kind.
+        _ if text.contains("://") && text.contains('@') => without_credentials(&text),
         _ => text,
     }
 }
@@ -284,7 +288,7 @@ fn is_reference(text: &str) -> bool {
 
 /// A URL without user, password and query, because they may be secret.
 fn without_credentials(text: &str) -> String {
-    match url::Url::parse(text) {
+    let shown = match url::Url::parse(text) {
         // The origin of a scheme that no browser knows is opaque.
         Ok(url) if url.host().is_some() => {
             let host = url.host_str().unwrap_or_default();
@@ -293,7 +297,67 @@ fn without_credentials(text: &str) -> String {
             format!("{}://{host}{port}{path}", url.scheme())
         }
         // A text that is no URL has no place at which a password ends.
-        Err(_) if text.contains('@') || text.contains("://") => REDACTED.to_owned(),
+        Err(_) if text.contains("://") => REDACTED.to_owned(),
         _ => text.to_owned(),
+    };
+    // A text without a host, such as user:password@host, and a path behind a password with a slash.
+    if shown.contains('@') { REDACTED.to_owned() } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shown of a setting with this value: its refusal, or all settings.
+    fn said(name: &str, value: &str) -> String {
+        let sources = Sources {
+            flags: vec![(name.to_owned(), value.to_owned())],
+            environment: &|_| None,
+            variables: Vec::new(),
+            file: None,
+        };
+        match Settings::load(&sources) {
+            Ok(settings) => format!("{:?}", settings.show()),
+            Err(refused) => refused.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_mistyped_url_is_shown_without_its_password() {
+        for (name, value) in [
+            ("BACKUP_TARGET", "oci://user:canary@host.example/x"),
+            ("BACKUP_TARGET", "oci+http://user:canary@host.example"),
+            ("BACKUP_TARGET", "oci:user:canary@host.example/x"),
+            ("BACKUP_TARGET", "user:canary@host.example/x"),
+            ("EVENTS", "shoal:canary@nats.example:4222"),
+            ("EVENTS", "nats://shoal:canary@nats.example:4222"),
+            ("EVENTS", "nats:shoal:canary@nats.example"),
+            ("EVENTS", "nats:/shoal:canary@nats.example"),
+            ("MAINTENANCE_ISO_URL", "ftp:user:canary@192.0.2.1/m.iso"),
+            ("MAINTENANCE_ISO_URL", "https://user:12/canary@192.0.2.1/m.iso"),
+            ("JWT_JWKS", "user:canary@issuer.example/keys"),
+            ("MEDIA_BASE_URL", "user:canary@192.0.2.1"),
+            ("CONTROLLER_HTTP_ADDR", "http://user:canary@192.0.2.1"),
+            ("WORKER_CONCURRENCY", "http://user:canary@192.0.2.1"),
+            ("TLS_NAMES", "https://user:canary@192.0.2.1"),
+            ("TRUSTED_PROXIES", "https://user:canary@192.0.2.1"),
+            ("TLS_KEY_FILE", "https://user:canary@192.0.2.1/key.pem"),
+        ] {
+            let said = said(name, value);
+            assert!(said.contains(name) && !said.contains("canary"), "{value}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_url_without_user_is_shown() {
+        for (kind, value) in [
+            (SettingKind::BackupTarget, "oci://registry.example:5000/backups"),
+            (SettingKind::BackupTarget, "/srv/backups"),
+            (SettingKind::NatsServer, "nats://nats.example:4222"),
+            (SettingKind::BaseUrl, "http://192.0.2.1:8080"),
+            (SettingKind::ImageUrl, "oci:maintenance:1"),
+        ] {
+            assert_eq!(shown(kind, value.to_owned()), value);
+        }
     }
 }

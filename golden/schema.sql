@@ -40,6 +40,8 @@ CREATE INDEX idx_runs_created ON runs (created_at, id) WHERE parent IS NULL;
 
 CREATE INDEX idx_runs_due ON runs (queue, lane, priority, next_run_at) WHERE next_run_at IS NOT NULL AND lane < 2;
 
+CREATE INDEX idx_runs_due_queues ON runs (queue, next_run_at) WHERE next_run_at IS NOT NULL AND lane < 3;
+
 CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
 
 CREATE INDEX idx_runs_failure_class ON runs (failure_class, created_at, id)

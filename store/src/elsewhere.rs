@@ -84,6 +84,16 @@ impl ElsewhereOrder {
 /// How many queues are looked at for a worker that is not there.
 const MAX_QUEUES: usize = 32;
 
+/// The statement of [`Store::due_queues`]. It repeats the condition of its index, so that it reads no run that has ended: an ended run
+/// is never due. A run of a restored server is in lane 3.
+pub(super) fn due_queues_sql() -> String {
+    format!(
+        "SELECT queue, min(next_run_at) AS since FROM runs
+         WHERE next_run_at IS NOT NULL AND lane < 3 AND next_run_at <= ?1
+         GROUP BY queue ORDER BY queue LIMIT {MAX_QUEUES}"
+    )
+}
+
 impl Store {
     /// Claims due runs for a worker elsewhere. `None`: a lease of the worker has ended while its order waited, so that the order
     /// is no sign of life; nothing was claimed, and the worker orders again.
@@ -110,13 +120,8 @@ impl Store {
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn due_queues(&self, now: Time) -> Result<Vec<(String, Time)>, StoreError> {
         const OPERATION: &str = "find the queues of due runs";
-        let sql = format!(
-            "SELECT queue, min(next_run_at) AS since FROM runs
-             WHERE phase <> 'ended' AND restored = 0 AND next_run_at <= ?1
-             GROUP BY queue ORDER BY queue LIMIT {MAX_QUEUES}"
-        );
         self.read(OPERATION, move |connection| {
-            all(connection, OPERATION, &sql, &[&now.to_string()], |columns| {
+            all(connection, OPERATION, &due_queues_sql(), &[&now.to_string()], |columns| {
                 Ok((columns.get("queue")?, columns.time("since")?))
             })
         })

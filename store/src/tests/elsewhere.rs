@@ -54,3 +54,16 @@ async fn a_lease_that_ended_before_the_order_does_not_end_it() {
     assert_eq!(order(&kit, "w", at(ENDED), at(ENDED)).await, Some(Vec::new()));
     assert_eq!(order(&kit, "w", at(ENDED), at(DUE)).await, Some(vec![lost]));
 }
+
+/// A regression guard: the queues of due runs are read at every scrape of the metrics, and most runs have ended.
+#[test]
+fn the_queues_of_due_runs_are_read_by_their_index() {
+    let kit = Kit::new();
+    let outside = kit.outside();
+    let sql = crate::elsewhere::due_queues_sql();
+    let mut explained = outside.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let rows = explained.query_map([rusqlite::types::Null], |row| row.get::<_, String>("detail"));
+    let plan: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
+    assert_eq!(plan.len(), 1, "nothing is sorted: {plan:#?}");
+    assert!(plan[0].contains("INDEX idx_runs_due_queues"), "{plan:#?}");
+}

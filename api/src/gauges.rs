@@ -24,11 +24,9 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
     // A disk that cannot be read has no free space for an alert.
     let disk = rustix::fs::statvfs(&api.storage).ok();
     let disk = disk.map(|disk| (disk.f_bavail, disk.f_blocks, disk.f_frsize));
-    let (mut dead_letters, mut disabled_webhooks) = (0, 0);
-    for webhook in store.webhooks().await? {
-        disabled_webhooks += u64::from(webhook.disabled.is_some());
-        dead_letters += store.webhook_counts(webhook.id).await?.dead;
-    }
+    let disabled_webhooks =
+        store.webhooks().await?.iter().map(|webhook| u64::from(webhook.disabled.is_some())).sum();
+    let dead_letters = store.dead_letter_count().await?;
     let now = api.now();
     let unserved = api.engine.unserved_queues().await?;
     let unserved = unserved.into_iter().map(|(queue, since)| (queue, now.since(since).as_secs()));

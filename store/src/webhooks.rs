@@ -17,6 +17,8 @@ use model::{
 
 /// The maximum of dead letters of one webhook. The oldest are deleted first.
 const MAX_DEAD: u32 = 1000;
+/// The maximum of events that are counted behind the cursor of one webhook: a receiver can be behind by all events.
+pub(super) const MAX_BEHIND: u64 = 10_000;
 const WEBHOOK: &str = "webhooks.*, open_text(url, 'webhooks/' || id || '/url') AS opened_url";
 const EVENT: &str = "events.seq, events.time, events.run, events.server, events.type, events.level, events.step, \
      events.attempt, events.actor, events.message, events.data, run_inputs.labels, runs.workflow \
@@ -25,7 +27,7 @@ const EVENT: &str = "events.seq, events.time, events.run, events.server, events.
 /// The counts of what a webhook has yet to deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WebhookCounts {
-    /// Events after the cursor.
+    /// Events after the cursor; at most 10,000 are counted.
     pub behind: u64,
     /// Retry streams: jobs whose next event waits for another attempt.
     pub retrying: u64,
@@ -159,7 +161,7 @@ impl Store {
         .await
     }
 
-    /// Counts the events, retry streams and dead letters of a webhook that it has yet to deliver.
+    /// Counts the events, retry streams and dead letters of a webhook that it has yet to deliver. At most 10,000 events are counted.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
@@ -169,10 +171,12 @@ impl Store {
             let counts = first(
                 connection,
                 OPERATION,
-                "SELECT (SELECT count(*) FROM events WHERE seq > webhooks.cursor) AS behind,
-                        (SELECT count(*) FROM webhook_retries WHERE webhook = webhooks.id) AS retrying,
-                        (SELECT count(*) FROM webhook_dead_letters WHERE webhook = webhooks.id) AS dead
-                 FROM webhooks WHERE id = ?1",
+                &format!(
+                    "SELECT (SELECT count(*) FROM (SELECT 1 FROM events WHERE seq > webhooks.cursor LIMIT {MAX_BEHIND})) AS behind,
+                            (SELECT count(*) FROM webhook_retries WHERE webhook = webhooks.id) AS retrying,
+                            (SELECT count(*) FROM webhook_dead_letters WHERE webhook = webhooks.id) AS dead
+                     FROM webhooks WHERE id = ?1"
+                ),
                 &[&id.to_string()],
                 |columns| {
                     Ok(WebhookCounts {
@@ -183,6 +187,19 @@ impl Store {
                 },
             )?;
             Ok(counts.unwrap_or_default())
+        })
+        .await
+    }
+
+    /// The number of dead letters of all webhooks.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn dead_letter_count(&self) -> Result<u64, StoreError> {
+        const OPERATION: &str = "count the dead letters";
+        self.read(OPERATION, |connection| {
+            let sql = "SELECT count(*) AS dead FROM webhook_dead_letters";
+            Ok(first(connection, OPERATION, sql, &[], |columns| columns.count("dead"))?.unwrap_or(0))
         })
         .await
     }

@@ -29,7 +29,7 @@ pub(crate) struct WebhookView {
     disabled: Option<String>,
     /// The number of delivered events.
     delivered: u64,
-    /// The number of events after the last delivered one.
+    /// The number of events after the last delivered one; at most 10,000 are counted.
     behind: u64,
     /// The number of retry streams.
     retrying: u64,

@@ -150,6 +150,7 @@ async fn progress_is_written_in_one_transaction_and_dead_letters_are_bounded() {
     let webhook = kit.store.webhook(id).await.unwrap().unwrap();
     assert_eq!((webhook.failing_since, webhook.last_error, webhook.delivered), (None, None, 1));
     assert_eq!(kit.store.webhook_counts(id).await.unwrap().dead, 999);
+    assert_eq!(kit.store.dead_letter_count().await.unwrap(), 999);
     assert!(kit.store.delete_webhook(id, NewEvent::info("webhook.deleted", "x"), at(4)).await.unwrap());
     commit_progress(&kit, id, WebhookProgress { dead: vec![dead(1)], ..WebhookProgress::default() }).await;
     assert!(
@@ -188,4 +189,15 @@ async fn the_time_without_a_controller_is_no_failure_of_a_receiver() {
     kit.store.end_instance("two".to_owned(), started).await.unwrap();
     kit.store.begin_instance("three".to_owned(), started, None).await.unwrap();
     assert_eq!(failing_since().await, Some(since));
+}
+
+#[tokio::test]
+async fn the_events_behind_a_receiver_are_counted_up_to_a_bound() {
+    let kit = Kit::new();
+    let id = hook(&kit).await;
+    let before = kit.store.webhook_counts(id).await.unwrap().behind;
+    kit.store.append(None, None, vec![NewEvent::info("test", "x"); 3], at(1)).await.unwrap();
+    assert_eq!(kit.store.webhook_counts(id).await.unwrap().behind, before + 3);
+    kit.store.append(None, None, vec![NewEvent::info("test", "x"); 10_100], at(1)).await.unwrap();
+    assert_eq!(kit.store.webhook_counts(id).await.unwrap().behind, crate::webhooks::MAX_BEHIND);
 }

@@ -13,6 +13,7 @@
 //! to an API token with limits, so no rule can extend their rights. A report-only token has none.
 
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -317,33 +318,48 @@ fn header(credentials: &Credentials) -> Zeroizing<String> {
     })
 }
 
+/// The stamp of a file, which differs when the file has been replaced or written; `None` for a file that cannot be read.
+type Stamp = Option<(u64, u64, [i64; 4])>;
+
 /// The rules of `REGISTRY_ACCESS_FILE`, read again when the file changes.
 pub(in crate::app) struct AccessRulesFile {
     path: PathBuf,
     /// The policy without the rules of the file.
     base: Policy,
     authority: Option<Arc<TokenAuthority>>,
-    stamp: Option<(SystemTime, u64)>,
+    /// The stamp of the file that was read last, usable or not, and the one that was seen last.
+    read: Stamp,
+    seen: Stamp,
 }
 
 impl AccessRulesFile {
     fn new(path: PathBuf, base: Policy) -> Self {
-        Self { path, base, authority: None, stamp: None }
+        Self { path, base, authority: None, read: None, seen: None }
     }
 
     fn read(&mut self) -> Result<Policy, Vec<String>> {
         // Taken before reading: a change during the read gives another stamp at the next check.
-        self.stamp = stamp(&self.path);
+        self.read = stamp(&self.path);
+        self.seen = self.read;
         let rules: Vec<PolicyRule> = read_rules(&self.path)?;
         tracing::info!(file = %self.path.display(), rules = rules.len(), "the access rules of the registry were read");
         Ok(Policy { rules, ..self.base.clone() })
+    }
+
+    /// Whether the file differs from the one that was read, and was the same at the check before: a file that is being written is
+    /// not read.
+    fn has_settled(&mut self) -> bool {
+        let now = stamp(&self.path);
+        let settled = now != self.read && now == self.seen;
+        self.seen = now;
+        settled
     }
 
     /// Applies changed rules until `stop`. A file with errors changes nothing: a part of the rules could allow what the
     /// rest denies.
     pub(in crate::app) async fn watch(mut self, stop: CancellationToken) {
         while tokio::time::timeout(CHECK_INTERVAL, stop.cancelled()).await.is_err() {
-            if stamp(&self.path) == self.stamp {
+            if !self.has_settled() {
                 continue;
             }
             match (self.read(), &self.authority) {
@@ -361,9 +377,10 @@ impl AccessRulesFile {
     }
 }
 
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+fn stamp(path: &Path) -> Stamp {
     let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+    let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+    Some((metadata.ino(), metadata.len(), times))
 }
 
 #[cfg(test)]
@@ -372,6 +389,40 @@ mod tests {
 
     use super::*;
     use access::auth::TokenLimits;
+
+    #[test]
+    fn rules_that_are_being_written_are_not_put_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules");
+        std::fs::write(&path, "a/** authenticated all\n").unwrap();
+        let mut file = AccessRulesFile::new(path.clone(), Policy::default());
+        assert_eq!(file.read().unwrap().rules.len(), 1);
+        assert!(!file.has_settled() && !file.has_settled(), "the file is unchanged");
+        // Whole lines are rules without errors, and the rule that denies is not written yet.
+        std::fs::write(&path, "b/** authenticated all\nc/** authenticated all\n").unwrap();
+        assert!(!file.has_settled(), "the file differs from the check before");
+        std::fs::write(&path, "b/** authenticated all\nc/** authenticated all\nb/c authenticated none\n")
+            .unwrap();
+        assert!(!file.has_settled(), "the file grew");
+        assert!(file.has_settled());
+        assert_eq!(file.read().unwrap().rules.len(), 3);
+        assert!(!file.has_settled());
+    }
+
+    #[test]
+    fn rules_of_the_same_length_and_time_in_another_file_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, next) = (folder.path().join("rules"), folder.path().join("next"));
+        std::fs::write(&path, "a/** authenticated all\n").unwrap();
+        std::fs::write(&next, "b/** authenticated all\n").unwrap();
+        let time = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::fs::File::options().append(true).open(&next).unwrap().set_modified(time).unwrap();
+        let mut file = AccessRulesFile::new(path.clone(), Policy::default());
+        file.read().unwrap();
+        std::fs::rename(&next, &path).unwrap();
+        assert!(!file.has_settled());
+        assert!(file.has_settled());
+    }
 
     fn of_role(role: Role) -> PrincipalRights {
         PrincipalRights::Role(role)

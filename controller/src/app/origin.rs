@@ -14,8 +14,8 @@
 //! | an older database of the same start was put in place | `seq` is behind the file's |
 //! | the disk is in another machine | the machine id |
 //!
-//! A restart changes none of these, nor do `chown`, `chmod`, a rename of the directory or another mount. Outside of a container the
-//! machine id is that of the machine; in a container it may change with every start, so it is not compared there.
+//! A restart changes none of these, nor do `chown`, `chmod`, a rename of the directory, another mount or another kernel. Outside of a
+//! container the machine id is that of the machine; in a container it may change with every start, so it is not compared there.
 //! Not visible: a snapshot of the whole disk or of its file system (btrfs, ZFS, LVM) that is rolled back or cloned on the same machine. An
 //! operator removes the origin file then.
 //!
@@ -63,22 +63,31 @@ struct Mark {
     machine: Option<String>,
 }
 
-/// The property by which a file differs from every copy of it.
+/// The properties by which a file differs from every copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Birth {
-    /// The time of creation in nanoseconds since 1970, which no program can set.
-    Created(u64),
-    /// The inode, on a file system without a time of creation.
-    Inode(u64),
+struct Birth {
+    /// The time of creation in nanoseconds since 1970, which no program can set. `None` where file system, kernel or the filter of
+    /// system calls of a container have none: another version of them may have one for the same file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created: Option<u64>,
+    /// The inode. A mark of an earlier version has it only without a time of creation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inode: Option<u64>,
 }
 
 impl Birth {
     fn of(metadata: &Metadata) -> Self {
         let created = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        match created.and_then(|since| u64::try_from(since.as_nanos()).ok()) {
-            Some(nanoseconds) => Self::Created(nanoseconds),
-            None => Self::Inode(metadata.ino()),
+        let created = created.and_then(|since| u64::try_from(since.as_nanos()).ok());
+        Self { created, inode: Some(metadata.ino()) }
+    }
+
+    /// Whether both are of one file. The inode decides only where a time of creation is missing, because a restored file can have the
+    /// inode of its original.
+    fn is_of_the_file_of(self, other: Self) -> bool {
+        match (self.created, other.created) {
+            (Some(one), Some(another)) => one == another,
+            _ => self.inode.is_some() && self.inode == other.inode,
         }
     }
 }
@@ -194,7 +203,7 @@ fn judge(
             "the database and the data directory are not from the same time: one of them is older",
         );
     };
-    if mark.birth != birth {
+    if !mark.birth.is_of_the_file_of(birth) {
         return copied("the data directory is a copy of the one that the last controller used");
     }
     if last_seq < content.seq {
@@ -417,10 +426,43 @@ mod tests {
         assert_eq!(data.start("one", Some("A")).await, None);
         // After the database has the new mark and before the rename: the file is the one of the start before.
         let store = data.store("one");
-        let mark = Mark { token: "t".to_owned(), birth: Birth::Inode(1), machine: None };
+        let mark =
+            Mark { token: "t".to_owned(), birth: Birth { created: None, inode: Some(1) }, machine: None };
         store.set_origin(serde_json::to_string(&mark).unwrap(), None, now()).await.unwrap();
         drop(store);
         assert_eq!(data.start("one", Some("A")).await, None);
+    }
+
+    #[test]
+    fn a_kernel_that_reports_other_properties_of_the_same_file_makes_no_copy() {
+        let birth = |created, inode| Birth { created, inode };
+        let verdict = |then: Birth, now: Birth| {
+            let text = format!(
+                r#"{{"token":"t","birth":{},"machine":null}}"#,
+                serde_json::to_string(&then).unwrap()
+            );
+            let mark: Mark = serde_json::from_str(&text).unwrap();
+            judge(&[mark], Some((Some(Content { token: "t".to_owned(), seq: 1 }), now)), None, 1)
+        };
+        for (then, now, same) in [
+            (birth(None, Some(7)), birth(Some(1), Some(7)), true),
+            (birth(Some(1), Some(7)), birth(None, Some(7)), true),
+            (birth(Some(1), Some(7)), birth(Some(1), Some(8)), true),
+            (birth(Some(1), Some(7)), birth(Some(2), Some(7)), false),
+            (birth(None, Some(7)), birth(Some(1), Some(8)), false),
+            (birth(None, Some(7)), birth(None, Some(8)), false),
+            // The marks of an earlier version.
+            (birth(Some(1), None), birth(Some(1), Some(7)), true),
+            (birth(Some(1), None), birth(Some(2), Some(7)), false),
+            (birth(Some(1), None), birth(None, Some(7)), false),
+        ] {
+            assert_eq!(verdict(then, now) == Verdict::Same, same, "{then:?} {now:?}");
+        }
+        for (text, expected) in
+            [(r#"{"created":1}"#, birth(Some(1), None)), (r#"{"inode":7}"#, birth(None, Some(7)))]
+        {
+            assert_eq!(serde_json::from_str::<Birth>(text).unwrap(), expected);
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn connects(host: &str, port: u16) -> Result<(), String> {
     TcpStream::connect_timeout(&address, PATIENCE).map(drop).map_err(|error| error.to_string())
 }
 
-/// A folder whose server is away blocks whoever looks.
+/// [`folder`] in a thread of its own: a folder whose server is away blocks it for ever.
 fn folder_in_time(finding: Finding, settings: &Settings, path: &Path) -> Finding {
     let (found, wait) = mpsc::channel();
     let (of_thread, settings, folder_path) = (finding.clone(), settings.clone(), path.to_owned());
@@ -129,7 +129,9 @@ fn judged(finding: Finding, schedule: BackupSchedule, place: &str, own: OwnBacku
             "`shoal backup status` says why the controller makes no other",
         ),
         (Some(made_at), _) if schedule == BackupSchedule::Off => finding.warned(
-            format!("the newest backup of this controller in {place} is of {made_at}, and BACKUP_SCHEDULE is off"),
+            format!(
+                "the newest backup of this controller in {place} is of {made_at}, and BACKUP_SCHEDULE is off"
+            ),
             "set BACKUP_SCHEDULE, or run `shoal backup now` by a timer",
         ),
         (Some(made_at), _) => {
@@ -175,8 +177,7 @@ mod tests {
     #[test]
     fn the_age_is_that_of_the_own_backups_and_a_time_in_the_future_is_a_warning() {
         let at = |text: &str| text.parse::<Time>().unwrap();
-        let (now, daily) =
-            (at("2026-11-24T12:00:00Z"), BackupSchedule::Every(Duration::from_secs(86_400)));
+        let (now, daily) = (at("2026-11-24T12:00:00Z"), BackupSchedule::Every(Duration::from_secs(86_400)));
         let judge = |newest: Option<&str>, later: Option<&str>| {
             let own = OwnBackups { newest: newest.map(at), later: later.map(at) };
             judged(Finding::new("backup", "why"), daily, "/b", own, now)

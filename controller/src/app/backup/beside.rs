@@ -5,8 +5,8 @@
 //!                                   └── longer than 5 s: the text says so; the next round waits for the same look
 //! ```
 //!
-//! Invariants: no request and no start looks at the target, because a folder whose server is away blocks whoever looks; one look is under
-//! way at a time.
+//! Invariants: no request and no start looks at the target, because a folder whose server is away blocks the thread that looks; one look
+//! is under way at a time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -65,8 +65,11 @@ impl Folder {
         }
     }
 
-    /// Whether the folder is on another disk than the data. A backup that was made on another one, `newest`, is not in an empty mount
-    /// point: nothing is written there, and nothing is judged by what is there.
+    /// Whether the folder is on another disk than the data.
+    ///
+    /// # Errors
+    /// When there is no folder, or `newest` was made on another disk than the data and the folder is beside them: an empty mount point,
+    /// in which nothing is written and nothing is judged.
     fn require_disk(&self, newest: Option<&BackupRecord>) -> Result<bool, BackupError> {
         self.require()?;
         let apart = !same_disk(&self.path, &self.data);

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::beside::{self, Look, TargetWarning, beside_data};
+use super::beside::{self, TargetWarning, beside_data};
 use super::due;
 use super::error::BackupError;
 use super::source::remove_left_download;
@@ -109,17 +109,6 @@ impl BackupService {
         clock: &Arc<dyn Clock>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        Self::open_with(settings, store, clock, metrics, Arc::new(beside_data)).await
-    }
-
-    /// [`Self::open`] with another look at the target.
-    pub(super) async fn open_with(
-        settings: &Settings,
-        store: &Store,
-        clock: &Arc<dyn Clock>,
-        metrics: &Arc<Metrics>,
-        look: Look,
-    ) -> Result<Self, StartError> {
         let settings = Arc::new(settings.clone());
         let target = Target::of(&settings).map_err(setting("use BACKUP_TARGET"))?;
         let stored = store.setting(KEY).await?;
@@ -128,7 +117,7 @@ impl BackupService {
         let is_new = known.is_none() && target.is_some();
         let state = known.unwrap_or_else(|| BackupState::new(uuid::Uuid::new_v4().to_string()));
         let service = Self(Arc::new(Inner {
-            warning: TargetWarning::new(Arc::clone(&settings), look),
+            warning: TargetWarning::new(Arc::clone(&settings), Arc::new(beside_data)),
             settings,
             store: store.clone(),
             clock: Arc::clone(clock),

@@ -102,7 +102,13 @@ impl Target {
         match self.kind.clone() {
             Kind::Folder(folder) => {
                 blocking(move || {
-                    let made = folder.prepare(&settings, &place, (newest.as_ref(), former.as_ref()), &within, now)?;
+                    let made = folder.prepare(
+                        &settings,
+                        &place,
+                        (newest.as_ref(), former.as_ref()),
+                        &within,
+                        now,
+                    )?;
                     let record =
                         BackupRecord::of(&made.summary, (&name, &shown), made.digest, made.apart, now);
                     Ok(Prepared { record, held: Held::Folder(made.partial) })

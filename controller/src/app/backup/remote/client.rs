@@ -180,7 +180,11 @@ impl RemoteRegistry {
 
     /// The error of a registry that neither takes nor sends a byte.
     pub(super) fn silent(&self, what: &str) -> RemoteBackupError {
-        RemoteBackupError::Silent { what: what.to_owned(), registry: self.place(), seconds: SILENCE.as_secs() }
+        RemoteBackupError::Silent {
+            what: what.to_owned(),
+            registry: self.place(),
+            seconds: SILENCE.as_secs(),
+        }
     }
 
     /// The next bytes of a body; `None` at its end.

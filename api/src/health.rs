@@ -1,9 +1,13 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -59,7 +63,7 @@ struct ReadinessChecks {
 #[derive(Default, Serialize, JsonSchema)]
 struct ReadinessCheck {
     ok: bool,
-    /// The free bytes of the data disk.
+    /// The free bytes of the disk; of the database only if its disk is another one than the data disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     free_bytes: Option<u64>,
     /// The age of the last backup in seconds.
@@ -85,23 +89,18 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Readiness: the database can be written, the data disk has space, enough files can be opened, the registry accepts pushes, no
-/// server of restored data waits for its release, and the certificate can be used. The body names failed checks.
+/// Readiness: the database can be written, its disk and the data disk have space, enough files can be opened, the registry accepts
+/// pushes, no server of restored data waits for its release, and the certificate can be used. The body names failed checks.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
-        Ok(()) => ReadinessCheck::passed(),
+        // The check changes one row, for which an almost full disk has room.
+        Ok(()) => match on_another_disk(&api.database, &api.storage) {
+            Some(folder) => room("the disk of the database (DB_PATH)", free(folder)),
+            None => ReadinessCheck::passed(),
+        },
         Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
     };
-    let disk = match free(&api.storage) {
-        Ok(bytes) if bytes >= MIN_FREE => {
-            ReadinessCheck { free_bytes: Some(bytes), ..ReadinessCheck::passed() }
-        }
-        Ok(bytes) => ReadinessCheck {
-            free_bytes: Some(bytes),
-            ..ReadinessCheck::failed("the data disk has less than 256 MiB free".to_owned())
-        },
-        Err(error) => ReadinessCheck::failed(format!("the data directory cannot be checked: {error}")),
-    };
+    let disk = room("the data disk", free(&api.storage));
     let descriptors = match DescriptorBudget::of(descriptors::limit(), 0).problem() {
         None => ReadinessCheck::passed(),
         Some(problem) => ReadinessCheck::failed(problem.to_string()),
@@ -164,7 +163,30 @@ fn tls_check(state: &TlsState) -> ReadinessCheck {
     }
 }
 
-fn free(path: &std::path::Path) -> Result<u64, rustix::io::Errno> {
+/// The check of the free space of a disk.
+fn room(disk: &str, free: Result<u64, Errno>) -> ReadinessCheck {
+    match free {
+        Ok(bytes) if bytes >= MIN_FREE => {
+            ReadinessCheck { free_bytes: Some(bytes), ..ReadinessCheck::passed() }
+        }
+        Ok(bytes) => ReadinessCheck {
+            free_bytes: Some(bytes),
+            ..ReadinessCheck::failed(format!("{disk} has less than 256 MiB free"))
+        },
+        Err(error) => ReadinessCheck::failed(format!("{disk} cannot be checked: {error}")),
+    }
+}
+
+/// The folder of the database if it is on another disk than the data directory, or cannot be read.
+fn on_another_disk<'a>(database: &'a Path, storage: &Path) -> Option<&'a Path> {
+    let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let folder = database.parent()?;
+    // The folder of a relative path without a folder.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    (device(folder) != device(storage)).then_some(folder)
+}
+
+fn free(path: &Path) -> Result<u64, Errno> {
     let room = rustix::fs::statvfs(path)?;
     Ok(room.f_bavail.saturating_mul(room.f_frsize))
 }
@@ -209,4 +231,28 @@ pub(super) async fn rendered_metrics(api: &Api) -> Result<Response, ApiError> {
         .map_err(|_| ApiError::new(ErrorCode::Internal, "the metrics could not be rendered"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_below_its_limit_or_that_cannot_be_checked_is_not_ready() {
+        for (free, ok) in [(Ok(MIN_FREE), true), (Ok(MIN_FREE - 1), false), (Err(Errno::IO), false)] {
+            let check = room("the data disk", free);
+            assert_eq!((check.ok, check.free_bytes), (ok, free.ok()));
+            assert_eq!(check.message.is_some_and(|message| message.starts_with("the data disk ")), !ok);
+        }
+    }
+
+    #[test]
+    fn the_disk_of_the_database_is_checked_when_it_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("provisioner.db");
+        assert_eq!(on_another_disk(&database, folder.path()), None);
+        assert_eq!(on_another_disk(&database, Path::new("/proc")), Some(folder.path()));
+        let gone = folder.path().join("gone/provisioner.db");
+        assert_eq!(on_another_disk(&gone, folder.path()), gone.parent());
+    }
 }

@@ -140,6 +140,8 @@ pub struct Api {
     pub metrics: Arc<Metrics>,
     /// The data directory; readiness needs free space on its disk.
     pub storage: PathBuf,
+    /// The database file; readiness needs free space on its disk too.
+    pub database: PathBuf,
     /// The directory of task images that were written to files, by this start or an earlier one.
     pub task_iso_dir: PathBuf,
     /// The addresses to which webhooks may be delivered.

@@ -4,10 +4,12 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use tokio::time::Instant;
 
 use super::erased::{self, Operation, Pending};
 use super::error::StoreError;
@@ -22,6 +24,8 @@ use model::{Fairness, Time};
 
 /// Prepared statements that each connection caches.
 const STATEMENTS: usize = 96;
+/// The shortest time between two checks whether the database can be written.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The database. Clones share one writer and its readers.
 ///
@@ -37,6 +41,8 @@ pub struct Store {
     pub(super) searched_others: Arc<Mutex<Option<Time>>>,
     /// The controller instance that uses this store, once it has begun.
     pub(super) instance: Arc<Mutex<Option<LiveInstance>>>,
+    /// When the database was last checked, and the result. Held during a check: other callers wait for its result.
+    checked: Arc<tokio::sync::Mutex<Option<(Instant, Result<(), StoreError>)>>>,
     source: Source,
 }
 
@@ -108,6 +114,7 @@ impl Store {
             fairness: Arc::default(),
             searched_others: Arc::default(),
             instance: Arc::default(),
+            checked: Arc::default(),
             source,
         })
     }
@@ -132,6 +139,7 @@ impl Store {
             fairness: Arc::default(),
             searched_others: Arc::default(),
             instance: Arc::default(),
+            checked: Arc::default(),
             source: Source::InPlace(place),
         })
     }
@@ -165,19 +173,31 @@ impl Store {
         self.writer.commits()
     }
 
-    /// Checks that the database can be written now.
+    /// Checks that the database can be written: changes a row and makes it durable. A call within five seconds after a check returns
+    /// the result of that check, so that polls cost no writes.
     ///
     /// # Errors
     /// When it cannot be written.
     pub async fn check(&self) -> Result<(), StoreError> {
-        self.writer
-            .write("check the database", |connection| {
-                connection
-                    .execute("INSERT INTO settings (key, value) VALUES ('checked', '1') ON CONFLICT (key) DO NOTHING", [])
-                    .map(drop)
-                    .map_err(|source| StoreError::sqlite("check the database", source))
+        const OPERATION: &str = "check the database";
+        let mut last = self.checked.lock().await;
+        if let Some((at, result)) = &*last
+            && at.elapsed() < CHECK_INTERVAL
+        {
+            return result.clone();
+        }
+        let result = self
+            .writer
+            .write(OPERATION, |connection| {
+                // A row that stays the same changes no page, and a transaction without a changed page writes nothing.
+                let sql = "INSERT INTO settings (key, value) VALUES ('checked', '1')
+                    ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)";
+                let failed = |source| StoreError::sqlite(OPERATION, source);
+                connection.execute(sql, []).map(drop).map_err(failed)
             })
-            .await
+            .await;
+        *last = Some((Instant::now(), result.clone()));
+        result
     }
 }
 

@@ -206,6 +206,7 @@ impl Controller {
             report_renewal,
             metrics,
             storage: settings.storage_root.clone(),
+            database: settings.db_path.clone(),
             task_iso_dir: settings.task_iso_dir.clone(),
             addresses: address_policy(settings),
             settings: ApiSettings {

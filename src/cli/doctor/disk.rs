@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,28 @@ use super::finding::Finding;
 
 /// With less a controller starts no job.
 const LEAST: u64 = 256 << 20;
+/// The space that a disk usually needs, by what it stores.
+struct Usual {
+    /// With less there is a warning.
+    bytes: u64,
+    /// How to free space.
+    free: &'static str,
+    /// How much to give, and why.
+    more: &'static str,
+}
+
 /// With less a few images fill the disk.
-const USUAL: u64 = 10 << 30;
+const IMAGES: Usual = Usual {
+    bytes: 10 << 30,
+    free: "free space: `shoal registry gc`, remove old images, or use a larger disk",
+    more: "give 10 GiB or more: OS images are stored here and each has some GiB",
+};
+/// With less the write-ahead log of a long transaction and a few months of events fill the disk.
+const DATABASE: Usual = Usual {
+    bytes: 1 << 30,
+    free: "free space on the disk of DB_PATH, or use a larger disk",
+    more: "give 1 GiB or more: jobs and their events are stored here",
+};
 /// The number of small durable writes that are measured.
 const SMALL_WRITES: usize = 16;
 /// The bytes of the large durable write.
@@ -23,19 +44,26 @@ const TIME: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_millis(30);
 const TOO_SLOW: Duration = Duration::from_millis(500);
 
-/// The free space of the data directory and of the registry.
+/// The free space of the data directory, and of the registry and the database where they are on other disks.
 pub(super) fn room(settings: &Settings) -> Vec<Finding> {
-    let mut places = vec![("data", settings.storage_root.as_path())];
-    if settings.enable_registry && !settings.registry_storage.starts_with(&settings.storage_root) {
-        places.push(("registry", settings.registry_storage.as_path()));
+    let data = nearest(&settings.storage_root);
+    let other = |path: &Path| Some(nearest(path)).filter(|place| device(place) != device(&data));
+    let mut findings = vec![room_of("data", &data, &IMAGES)];
+    if settings.enable_registry {
+        findings.extend(other(&settings.registry_storage).map(|place| room_of("registry", &place, &IMAGES)));
     }
-    places.into_iter().map(|(what, path)| room_of(what, path)).collect()
+    findings.extend(other(&settings.db_path).map(|place| room_of("database", &place, &DATABASE)));
+    findings
 }
 
-fn room_of(what: &str, path: &Path) -> Finding {
+/// The device of a directory; `None` when it cannot be read.
+fn device(place: &Path) -> Option<u64> {
+    std::fs::metadata(place).ok().map(|metadata| metadata.dev())
+}
+
+fn room_of(what: &str, place: &Path, usual: &Usual) -> Finding {
     let finding = Finding::new("disk-space", "a full disk stops new jobs and pushes");
-    let place = nearest(path);
-    let free = match rustix::fs::statvfs(&place) {
+    let free = match rustix::fs::statvfs(place) {
         Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
         Err(error) => {
             return finding.failed(
@@ -44,18 +72,14 @@ fn room_of(what: &str, path: &Path) -> Finding {
             );
         }
     };
-    judge_room(finding, &format!("{what} ({})", place.display()), free)
+    judge_room(finding, &format!("{what} ({})", place.display()), usual, free)
 }
 
-fn judge_room(finding: Finding, place: &str, free: u64) -> Finding {
+fn judge_room(finding: Finding, place: &str, usual: &Usual, free: u64) -> Finding {
     let shown = format!("{place}: {} MiB free", free >> 20);
     match free {
-        free if free < LEAST => {
-            finding.failed(shown, "free space: `shoal registry gc`, remove old images, or use a larger disk")
-        }
-        free if free < USUAL => {
-            finding.warned(shown, "give 10 GiB or more: OS images are stored here and each has some GiB")
-        }
+        free if free < LEAST => finding.failed(shown, usual.free),
+        free if free < usual.bytes => finding.warned(shown, usual.more),
         _ => finding.passed(shown),
     }
 }
@@ -65,20 +89,20 @@ fn nearest(path: &Path) -> PathBuf {
     path.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Writes with sync into the data directory and measures them.
-pub(super) fn writes(data: &Path) -> Finding {
+/// Writes with sync into the directory of the database and measures them.
+pub(super) fn writes(database: &Path) -> Finding {
     let finding = Finding::new(
         "disk-speed",
         "each step of a job is durable before the next, so a slow sync slows all jobs",
     );
-    let place = nearest(data);
+    let place = nearest(database);
     match measure(&place) {
         Ok((median, rate)) => judge(finding, median, rate),
         Err(error) => finding.failed(
             format!("{} cannot be written: {error}", place.display()),
             format!(
                 "run this command as the user of the controller, and make {} writable for it",
-                data.display()
+                place.display()
             ),
         ),
     }
@@ -112,7 +136,7 @@ fn judge(finding: Finding, median: Duration, rate: u64) -> Finding {
         median.as_secs_f64() * 1000.0,
         rate >> 20
     );
-    let advice = "put STORAGE_ROOT on a local SSD, or on a controller with a protected write cache";
+    let advice = "put STORAGE_ROOT, or the database (DB_PATH), on a local SSD, or on a controller with a protected write cache";
     if median >= TOO_SLOW {
         finding.failed(shown, advice)
     } else if median >= SLOW || rate < 10 << 20 {
@@ -130,8 +154,11 @@ mod tests {
     #[test]
     fn space_and_speed_have_two_limits_each() {
         let open = || Finding::new("disk", "");
-        for (free, state) in [(LEAST - 1, State::Fail), (LEAST, State::Warn), (USUAL, State::Pass)] {
-            assert_eq!(judge_room(open(), "data", free).state, state, "{free}");
+        for usual in [IMAGES, DATABASE] {
+            for (free, state) in [(LEAST - 1, State::Fail), (LEAST, State::Warn), (usual.bytes, State::Pass)]
+            {
+                assert_eq!(judge_room(open(), "data", &usual, free).state, state, "{free}");
+            }
         }
         for (median, rate, state) in [
             (TOO_SLOW, u64::MAX, State::Fail),

@@ -76,7 +76,7 @@ fn check(settings: &Settings, bmcs: &[String]) -> Vec<Finding> {
     findings.push(network::names(settings));
     findings.extend(network::bmcs(settings, bmcs));
     findings.extend(disk::room(settings));
-    findings.push(disk::writes(&settings.storage_root));
+    findings.push(disk::writes(&settings.db_path));
     findings.push(backup::target(settings));
     findings.push(files::clock(settings));
     findings.push(open_files(settings));

@@ -129,12 +129,16 @@ async fn a_write_of_another_connection_is_detected_by_the_next_transaction() {
     kit.server("A").await;
     let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     cache(&kit.store, id);
-    kit.store.check().await.unwrap();
+    let transaction = || async {
+        let event = NewEvent::info("test", "x");
+        kit.store.append(None, None, vec![event], at(1)).await.unwrap();
+    };
+    transaction().await;
     assert!(cache(&kit.store, id));
     kit.outside().execute("UPDATE run_inputs SET labels = '{}'", []).unwrap();
-    kit.store.check().await.unwrap();
+    transaction().await;
     assert!(!cache(&kit.store, id));
-    kit.store.check().await.unwrap();
+    transaction().await;
     assert!(cache(&kit.store, id));
 }
 

@@ -125,6 +125,33 @@ async fn a_write_whose_caller_is_gone_is_committed_anyway() {
     assert_eq!(events.len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn each_check_writes_and_a_check_soon_after_it_has_its_result() {
+    let kit = Kit::new();
+    let outside = kit.outside();
+    let checked = || {
+        let sql = "SELECT value FROM settings WHERE key = 'checked'";
+        outside.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap()
+    };
+    kit.store.check().await.unwrap();
+    kit.store.check().await.unwrap();
+    assert_eq!(checked(), "1");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    kit.store.check().await.unwrap();
+    assert_eq!(checked(), "2");
+    // Stands for a disk that refuses the write.
+    let refused =
+        "CREATE TRIGGER refused BEFORE UPDATE ON settings BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    outside.execute_batch(refused).unwrap();
+    kit.store.check().await.unwrap();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    kit.store.check().await.unwrap_err();
+    outside.execute_batch("DROP TRIGGER refused").unwrap();
+    kit.store.check().await.unwrap_err();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    kit.store.check().await.unwrap();
+}
+
 #[tokio::test]
 async fn reopening_finds_everything_that_was_acknowledged() {
     let Kit { folder, store } = Kit::new();

@@ -495,13 +495,6 @@ impl<'run> Installation<'run> {
                     }
                 }
             }
-            (Some(_), None) if variables.is_some() => {
-                return Err(
-                    "the layout has no EFI system partition (ef00, vfat), and this machine starts by \
-                     UEFI; add one"
-                        .to_owned(),
-                );
-            }
             (None, _) if variables.is_some() => {
                 return Err(
                     "the image has no boot loader for UEFI: neither shim and GRUB nor systemd-boot; \

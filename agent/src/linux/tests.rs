@@ -384,12 +384,6 @@ fn an_image_that_cannot_start_is_a_failure_of_the_boot_loader_in_words() {
         assert_eq!(step, "bootloader-linux.service");
         assert!(message.contains(word), "{message}");
     }
-    let (_folder, disk) = sparse_disk();
-    let mut no_efi = recipe();
-    no_efi["partition_layout"] = json!([{"size": "100%", "type_guid": "8300", "format": "ext4"}]);
-    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
-    let (step, message) = failure(install(&FakeHost::new(true), &facts(), &disk, &http, &no_efi));
-    assert!(step == "bootloader-linux.service" && message.contains("ef00"), "{message}");
 }
 
 #[test]
@@ -406,17 +400,20 @@ fn a_machine_that_starts_by_bios_gets_grub_from_inside_of_the_new_system() {
 }
 
 #[test]
-fn a_layout_without_a_place_for_grub_is_refused_on_bios_before_the_first_write() {
-    let host = FakeHost::new(false);
-    let (_folder, disk) = disk_image(4 << 20, 0xdd);
-    let facts = DiskFacts { bytes: 4 << 20, ..facts() };
-    let mut recipe = recipe();
-    recipe["partition_layout"] = json!([{"size": "100%", "type_guid": "8300", "format": "ext4"}]);
-    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
-    let (step, message) = failure(install(&host, &facts, &disk, &http, &recipe));
-    assert!(step == "partition.service" && message.contains("BIOS boot partition"), "{message}");
-    assert!(host.programs().is_empty());
-    assert!(is_filled(&fs::read(&disk).unwrap(), 0xdd), "nothing was written");
+fn a_layout_without_a_place_for_the_loader_of_the_firmware_is_refused_before_the_first_write() {
+    for (is_efi, word) in [(false, "BIOS boot partition"), (true, "ef00")] {
+        let host = FakeHost::new(is_efi);
+        let (_folder, disk) = disk_image(4 << 20, 0xdd);
+        let facts = DiskFacts { bytes: 4 << 20, ..facts() };
+        let mut recipe = recipe();
+        recipe["partition_layout"] = json!([{"size": "100%", "type_guid": "8300", "format": "ext4"}]);
+        let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
+        let (step, message) = failure(install(&host, &facts, &disk, &http, &recipe));
+        assert!(step == "partition.service" && message.contains(word), "{message}");
+        assert!(message.contains("nothing was written"), "{message}");
+        assert!(host.programs().is_empty());
+        assert!(is_filled(&fs::read(&disk).unwrap(), 0xdd), "nothing was written");
+    }
 }
 
 #[test]

@@ -102,6 +102,11 @@ fn install_from(
     let layout = Layout::over(&task.layout, &task.storage, &sizes, found.job.job_id).map_err(unfit)?;
     if machine.linux.efi_variables().is_none() {
         check_for_bios(&layout, &sizes).map_err(unfit)?;
+    } else if layout.efi_system().is_none() {
+        return Err(unfit(
+            "the layout has no EFI system partition (ef00, vfat), and this machine starts by UEFI; add one; nothing was written"
+                .to_owned(),
+        ));
     }
     let targets =
         run.facts().map(|disk| LinuxTarget { name: disk.name.clone(), sector: disk.sector }).collect();

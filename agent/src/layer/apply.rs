@@ -17,6 +17,7 @@ use std::{
 };
 
 use rustix::fs::{AtFlags, FileType, Mode};
+use rustix::io::Errno;
 
 use super::archive::{Archive, Member, MemberKind};
 use super::refusal::{is_refusal, refused};
@@ -120,6 +121,17 @@ fn failed(path: &[u8], source: &io::Error) -> LayerError {
     LayerError::Member { path, reason: crate::discovery::chain(source), advice }
 }
 
+/// Returns the error of a symbolic link that cannot be created. EPERM is that of a file system without links.
+pub(super) fn of_links(source: Errno) -> io::Error {
+    match source {
+        Errno::PERM => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "its file system has no links, as vfat has none: use ext4 for this volume of partition_layout",
+        ),
+        source => source.into(),
+    }
+}
+
 struct Run<'tree> {
     tree: &'tree LayerTree,
     /// The files that this layer created.
@@ -169,7 +181,7 @@ impl Run<'_> {
                 if target.is_empty() || target.contains(&0) {
                     return Err(refused("a link has no valid target"));
                 }
-                rustix::fs::symlinkat(target.as_slice(), &place.folder, place.os_name())?;
+                rustix::fs::symlinkat(target.as_slice(), &place.folder, place.os_name()).map_err(of_links)?;
                 self.tree.set_at(&place, &metadata(member), true)?;
             }
             MemberKind::CharDevice(major, minor) => {
@@ -255,13 +267,17 @@ impl Run<'_> {
             place.clear()?;
             self.created.remove(&file_id(&existing));
         }
-        rustix::fs::linkat(
+        let linked = rustix::fs::linkat(
             &source.folder,
             source.os_name(),
             &place.folder,
             place.os_name(),
             AtFlags::empty(),
-        )?;
+        );
+        match linked {
+            Err(Errno::PERM) => self.applied.bytes += source.copy_to(place)?,
+            linked => linked?,
+        }
         self.remember(place)
     }
 

@@ -185,6 +185,21 @@ fn an_upper_layer_replaces_files_folders_and_links_by_each_other() {
 }
 
 #[test]
+fn a_file_system_without_links_gets_copies_of_hard_links_and_advice_about_symbolic_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), "content").unwrap();
+    let tree = LayerTree::open(folder.path(), Ownership::Ignore).unwrap();
+    let place = |name: &'static [u8]| tree.place(&[name]).unwrap();
+    assert_eq!(place(b"a").copy_to(&place(b"b")).unwrap(), 7);
+    assert_eq!(fs::read(folder.path().join("b")).unwrap(), b"content");
+    assert!(place(b"a").copy_to(&place(b"b")).is_err(), "nothing is written over");
+    std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
+    assert!(place(b"link").copy_to(&place(b"c")).is_err(), "no link is followed");
+    let advice = super::apply::of_links(rustix::io::Errno::PERM).to_string();
+    assert!(advice.contains("use ext4 for this volume"), "{advice}");
+}
+
+#[test]
 fn a_hard_link_reaches_into_a_lower_layer_and_writing_its_file_again_does_not_change_the_other_name() {
     let ground = Ground::new();
     ground.apply(Layer::new().file("one", b"old")).unwrap();

@@ -193,6 +193,16 @@ impl Place<'_> {
         Ok(File::from(file))
     }
 
+    /// Copies the content of a regular file to a place where nothing is: FAT has no hard links. Returns its number of bytes.
+    pub(super) fn copy_to(&self, place: &Place<'_>) -> io::Result<u64> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if !self.stat()?.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {
+            return Err(Errno::PERM.into());
+        }
+        let mut file = File::from(rustix::fs::openat(&self.folder, self.os_name(), flags, Mode::empty())?);
+        io::copy(&mut file, &mut place.create_file()?)
+    }
+
     /// Opens a directory that is there, not through a link.
     pub(super) fn open_folder(&self) -> io::Result<OwnedFd> {
         open_folder_at(self.folder.as_fd(), self.os_name())

@@ -377,7 +377,8 @@ impl<'run> Installation<'run> {
         for volume in self.layout.mounted() {
             let device = self.device(volume)?;
             let mount = volume.mount.as_deref().unwrap_or_default();
-            let data = if volume.format == FsFormat::Vfat { "umask=0077" } else { "" };
+            // Files of an image have owners, and FAT has none: `quiet` ignores them.
+            let data = if volume.format == FsFormat::Vfat { "umask=0077,quiet" } else { "" };
             let failed = |source: std::io::Error| {
                 let hint = match source.raw_os_error() {
                     // ENODEV

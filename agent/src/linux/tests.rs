@@ -141,7 +141,9 @@ impl Host for FakeHost {
         self.arrays.get(device).cloned().unwrap_or_default()
     }
 
-    fn mount(&self, _: &Path, _: &str, _: &str, at: &Path) -> std::io::Result<()> {
+    fn mount(&self, _: &Path, kind: &str, data: &str, at: &Path) -> std::io::Result<()> {
+        // FAT has no owners: without the option it refuses those of an image.
+        assert_eq!(kind == "vfat", data.split(',').any(|word| word == "quiet"), "{kind}: {data}");
         assert!(at == self.root() || at.starts_with("/proc/self/fd"), "{}", at.display());
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The boot loader of the new system: found in its own root file system and put where firmware starts it.
 //!
 //! ```text
-//! shim + GRUB (signed, or GRUB alone)   EFI/<id>/ and EFI/BOOT/{BOOTX64.EFI, grubx64.efi, mmx64.efi}, grub.cfg in both
+//! shim + GRUB (signed, or GRUB alone)   EFI/<id>/ and EFI/BOOT/{BOOTX64.EFI, grubx64.efi, mmx64.efi}, grub.cfg in both;
+//!                                       beside a shim of SUSE also grub.efi and MokManager.efi
 //! systemd-boot                          EFI/systemd/ and EFI/BOOT/BOOTX64.EFI, kernel and initramfs beside, loader/entries
 //! neither                               an error: the system could not start
 //! ```
@@ -24,6 +25,8 @@ pub(super) const ARCH: &str = "aa64";
 #[cfg(not(target_arch = "aarch64"))]
 pub(super) const ARCH: &str = "x64";
 
+/// The folders in which packages place the programs of a vendor, each in a folder of its own.
+const VENDOR_FOLDERS: [&str; 2] = ["boot/efi/EFI", "usr/lib/bootupd/updates/EFI"];
 const MAX_PROGRAM: u64 = 64 << 20;
 const MAX_CONFIGURATION: u64 = 256 * 1024;
 
@@ -40,20 +43,21 @@ pub(super) enum BootLoader {
 pub(super) fn find(tree: &LayerTree, system: &OsRelease) -> Option<BootLoader> {
     let first = |candidates: &[String]| candidates.iter().find(|path| tree.has_file(path)).cloned();
     let upper = if ARCH == "aa64" { "arm64" } else { "x86_64" };
-    let vendor = format!("boot/efi/EFI/{}", system.efi_folder());
+    let [vendor, bootupd] = VENDOR_FOLDERS.map(|folder| format!("{folder}/{}", system.efi_folder));
     let suse = format!("usr/share/efi/{}", if ARCH == "aa64" { "aarch64" } else { "x86_64" });
     let shim = first(&[
         format!("usr/lib/shim/shim{ARCH}.efi.signed.latest"),
         format!("usr/lib/shim/shim{ARCH}.efi.signed"),
-        format!("{vendor}/shim{ARCH}.efi"),
+        // Before the vendor's folder, into which an earlier run copied it under another name.
         format!("{suse}/shim.efi"),
-        format!("usr/lib/bootupd/updates/EFI/{}/shim{ARCH}.efi", system.efi_folder()),
+        format!("{vendor}/shim{ARCH}.efi"),
+        format!("{bootupd}/shim{ARCH}.efi"),
     ]);
     let grub = first(&[
         format!("usr/lib/grub/{upper}-efi-signed/grub{ARCH}.efi.signed"),
         format!("{vendor}/grub{ARCH}.efi"),
         format!("{suse}/grub.efi"),
-        format!("usr/lib/bootupd/updates/EFI/{}/grub{ARCH}.efi", system.efi_folder()),
+        format!("{bootupd}/grub{ARCH}.efi"),
     ]);
     let mok_manager = first(&[
         format!("usr/lib/shim/mm{ARCH}.efi.signed"),
@@ -93,7 +97,7 @@ pub(super) fn install(
     let fallback = format!("{efi}/EFI/BOOT/BOOT{upper}.EFI");
     match loader {
         BootLoader::Grub { shim, grub, mok_manager } => {
-            let id = system.efi_folder();
+            let id = &system.efi_folder;
             let own = format!("{efi}/EFI/{id}");
             let boot = format!("{efi}/EFI/BOOT");
             let stub = texts::grub_stub(layout, grub_folder(tree));
@@ -102,6 +106,15 @@ pub(super) fn install(
                     copy(tree, shim, &format!("{own}/shim{ARCH}.efi"))?;
                     copy(tree, shim, &fallback)?;
                     copy(tree, grub, &format!("{boot}/grub{ARCH}.efi"))?;
+                    // SUSE builds its shim with these names of the programs that it starts.
+                    if shim.ends_with("/shim.efi") {
+                        for folder in [&own, &boot] {
+                            copy(tree, grub, &format!("{folder}/grub.efi"))?;
+                            if let Some(mok_manager) = mok_manager {
+                                copy(tree, mok_manager, &format!("{folder}/MokManager.efi"))?;
+                            }
+                        }
+                    }
                     format!("shim{ARCH}.efi")
                 }
                 None => {
@@ -159,7 +172,20 @@ pub(super) fn grub_folder(tree: &LayerTree) -> &'static str {
 pub(super) fn system_of(tree: &LayerTree) -> OsRelease {
     let read = |path: &str| tree.read_file(path, MAX_CONFIGURATION).ok();
     let bytes = read("etc/os-release").or_else(|| read("usr/lib/os-release")).unwrap_or_default();
-    OsRelease::parse(&String::from_utf8_lossy(&bytes))
+    let mut system = OsRelease::parse(&String::from_utf8_lossy(&bytes));
+    // A derivative with the signed GRUB of another distribution has its folder, which that GRUB reads.
+    let mut folders = Vec::new();
+    for within in VENDOR_FOLDERS {
+        folders.extend(tree.list(within).into_iter().filter(|folder| {
+            texts::is_name(folder) && tree.has_file(&format!("{within}/{folder}/grub{ARCH}.efi"))
+        }));
+    }
+    folders.retain(|folder| !folder.eq_ignore_ascii_case("BOOT"));
+    folders.dedup();
+    if let [folder] = &folders[..] {
+        system.efi_folder.clone_from(folder);
+    }
+    system
 }
 
 /// Returns the words of the kernel's command line that the image sets.

@@ -26,6 +26,7 @@ use crate::run::{Machine, run};
 use crate::test_kit::{FakeHttp, VirtualClock, disk_image, is_filled, job_json, task_image};
 
 mod hostile;
+mod loaders;
 mod loop_device;
 mod several_disks;
 

@@ -14,6 +14,8 @@ pub struct OsRelease {
     pub id: String,
     /// `NAME`, for people.
     pub name: String,
+    /// The folder of the EFI system partition that this system's signed GRUB reads.
+    pub efi_folder: String,
 }
 
 impl OsRelease {
@@ -26,25 +28,26 @@ impl OsRelease {
             Some(plain.to_owned())
         };
         let id = value("ID").unwrap_or_default();
-        let is_name = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-        let valid = !id.is_empty() && id.len() <= 32 && id.chars().all(is_name) && !id.starts_with('.');
+        let id = if is_name(&id) { id } else { "linux".to_owned() };
+        let efi_folder = match id.as_str() {
+            "rhel" | "ol" => "redhat",
+            id if id.starts_with("opensuse") => "opensuse",
+            id => id,
+        };
         let name = value("PRETTY_NAME").or_else(|| value("NAME")).unwrap_or_default();
         let name = plain(&name);
         Self {
-            id: if valid { id } else { "linux".to_owned() },
+            efi_folder: efi_folder.to_owned(),
+            id,
             name: if name.is_empty() { "Linux".to_owned() } else { name },
         }
     }
+}
 
-    /// Returns the folder of the EFI system partition that this system's signed GRUB reads.
-    #[must_use]
-    pub fn efi_folder(&self) -> &str {
-        match self.id.as_str() {
-            "rhel" => "redhat",
-            id if id.starts_with("opensuse") => "opensuse",
-            id => id,
-        }
-    }
+/// Whether a text can name a folder of the EFI system partition.
+pub(super) fn is_name(text: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    (1..=32).contains(&text.len()) && text.chars().all(fits) && !text.starts_with('.')
 }
 
 /// Returns at most 64 characters without those that mean something in a configuration.

@@ -10,7 +10,7 @@ use std::{
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
 };
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::tree::{LayerTree, Place, is_folder};
 
@@ -60,6 +60,22 @@ impl LayerTree {
     #[must_use]
     pub fn has_file(&self, path: &str) -> bool {
         self.open_file(path).is_ok()
+    }
+
+    /// Returns whether a file is a link that GRUB cannot follow, because it knows only the file system of the link: its target is in
+    /// another one, or begins at a root that is not the one of the link.
+    ///
+    /// # Errors
+    /// Returns the error of [`LayerTree::open_file`].
+    pub fn leads_out(&self, path: &str) -> io::Result<bool> {
+        let place = self.place(&Self::names(path.as_bytes())?)?;
+        let is_link = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+        if !place.stat()?.as_ref().is_some_and(is_link) {
+            return Ok(false);
+        }
+        let own = rustix::fs::fstat(&place.folder)?.st_dev;
+        Ok(own != rustix::fs::fstat(&self.root)?.st_dev
+            || own != rustix::fs::fstat(self.open_file(path)?)?.st_dev)
     }
 
     /// Writes a file and waits until it is on the medium. Missing directories are created. Without a mode it keeps the one

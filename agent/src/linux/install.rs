@@ -473,6 +473,18 @@ impl<'run> Installation<'run> {
         let system = loader::system_of(tree);
         let mut words = loader::words_of(tree);
         let kernels = self.make_initramfs(tree, loader::kernels_of(tree)?)?;
+        if kernels.iter().all(|kernel| kernel.initramfs.is_none()) {
+            if !matches!(self.layout.root().place, Place::Partition { .. }) {
+                return Err("no kernel of the image has an initramfs (/boot/initrd.img-VERSION, /boot/initramfs-VERSION.img), \
+                     and none finds a root in an array or a volume group without one"
+                    .to_owned());
+            }
+            self.log.line(
+                unit::BOOTLOADER,
+                "warning: no kernel of the image has an initramfs; each starts only with the drivers of the disk and of its file \
+                 system built in",
+            );
+        }
         let more = storage::command_line(&self.layout);
         if !more.is_empty() {
             words = format!("{words} {more}").trim().to_owned();

@@ -137,7 +137,10 @@ pub(super) fn install(
             copy(tree, program, &format!("{efi}/EFI/systemd/systemd-boot{ARCH}.efi"))?;
             copy(tree, program, &fallback)?;
             let folder = system.id.as_str();
-            for kernel in kernels {
+            // systemd-boot starts the newest entry: one without an initramfs must not be it.
+            let is_whole = |kernel: &&KernelFiles| kernel.initramfs.is_some();
+            let has_whole = kernels.iter().any(|kernel| is_whole(&kernel));
+            for kernel in kernels.iter().filter(|kernel| is_whole(kernel) || !has_whole) {
                 for file in [Some(&kernel.kernel), kernel.initramfs.as_ref()].into_iter().flatten() {
                     copy(tree, &format!("boot/{file}"), &format!("{efi}/{folder}/{file}"))?;
                 }
@@ -207,19 +210,32 @@ pub(super) fn kernels_of(tree: &LayerTree) -> Result<Vec<KernelFiles>, String> {
             copy(tree, &format!("{folder}/vmlinuz"), &kernel)?;
         }
     }
-    match texts::kernels(&tree.list("boot")) {
-        found if found.is_empty() => Err("the image has no kernel: neither /boot/vmlinuz-VERSION nor \
+    let mut names = tree.list("boot");
+    names.retain(|name| tree.has_file(&format!("boot/{name}")));
+    let found = texts::kernels(&names);
+    if found.is_empty() {
+        return Err("the image has no kernel: neither /boot/vmlinuz-VERSION nor \
              /usr/lib/modules/VERSION/vmlinuz; install one in it"
-            .to_owned()),
-        found => Ok(found),
+            .to_owned());
     }
+    for name in found.iter().flat_map(|kernel| std::iter::once(&kernel.kernel).chain(&kernel.initramfs)) {
+        let path = format!("boot/{name}");
+        let leads_out = tree.leads_out(&path).map_err(|source| format!("reading /{path}: {source}"))?;
+        // GRUB follows a link inside of the volume of /boot only.
+        if leads_out {
+            replace(tree, &path, &path)?;
+        }
+    }
+    Ok(found)
 }
 
 /// Copies a file inside of the new root.
 fn copy(tree: &LayerTree, from: &str, to: &str) -> Result<(), String> {
-    if from == to {
-        return Ok(());
-    }
+    if from == to { Ok(()) } else { replace(tree, from, to) }
+}
+
+/// Writes the content of a file to a path. Onto itself, a link becomes a file.
+fn replace(tree: &LayerTree, from: &str, to: &str) -> Result<(), String> {
     let copied =
         tree.open_file(from).and_then(|file| tree.copy_into(to, &mut file.take(MAX_PROGRAM * 16), None));
     copied.map_err(|source| format!("copying /{from} to /{to}: {source}"))

@@ -108,7 +108,7 @@ pub(super) struct KernelFiles {
     pub(super) initramfs: Option<String>,
 }
 
-/// Returns the kernels of the names in `/boot`, the newest first.
+/// Returns the kernels of the names in `/boot`: those with an initramfs first, and of these the newest.
 pub(super) fn kernels(names: &[String]) -> Vec<KernelFiles> {
     let mut found: Vec<KernelFiles> = names
         .iter()
@@ -118,16 +118,21 @@ pub(super) fn kernels(names: &[String]) -> Vec<KernelFiles> {
             if version.is_empty() || !version.chars().all(safe) || version.contains("rescue") {
                 return None;
             }
-            let candidates = [
-                format!("initrd.img-{version}"),
-                format!("initramfs-{version}.img"),
-                format!("initrd-{version}"),
-            ];
-            let initramfs = candidates.into_iter().find(|candidate| names.contains(candidate));
-            Some(KernelFiles { version: version.to_owned(), kernel: name.clone(), initramfs })
+            let initramfs = ["initrd.img-", "initramfs-", "initrd-"].iter().find_map(|start| {
+                let is_of = |name: &String| {
+                    let rest = name.strip_prefix(start).and_then(|rest| rest.strip_prefix(version));
+                    matches!(rest, Some("" | ".img"))
+                };
+                names.iter().find(|name| is_of(name))
+            });
+            Some(KernelFiles {
+                version: version.to_owned(),
+                kernel: name.clone(),
+                initramfs: initramfs.cloned(),
+            })
         })
         .collect();
-    found.sort_by_key(|kernel| std::cmp::Reverse(numbered(&kernel.version)));
+    found.sort_by_key(|kernel| (kernel.initramfs.is_none(), std::cmp::Reverse(numbered(&kernel.version))));
     found
 }
 

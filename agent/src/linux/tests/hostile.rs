@@ -179,10 +179,10 @@ fn devices_in_the_places_of_files_are_replaced_by_what_the_agent_writes_and_neve
 }
 
 /// The new root as a file system of its own, with little room.
-struct SmallRoot(PathBuf);
+pub(super) struct SmallRoot(PathBuf);
 
 impl SmallRoot {
-    fn mount(root: &Path) -> Self {
+    pub(super) fn mount(root: &Path) -> Self {
         let flags = rustix::mount::MountFlags::NODEV;
         rustix::mount::mount("none", root, "tmpfs", flags, c"size=4m,nr_inodes=200").unwrap();
         Self(root.to_owned())

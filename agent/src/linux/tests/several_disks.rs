@@ -233,6 +233,7 @@ fn an_image_that_cannot_start_its_arrays_is_refused_in_words() {
         (vec![("usr/sbin/lvm", "x"), ("usr/sbin/dracut", "x")], "package mdadm"),
         (vec![("usr/sbin/mdadm", "x"), ("usr/sbin/dracut", "x")], "package lvm2"),
         (vec![("usr/sbin/mdadm", "x"), ("usr/sbin/lvm", "x")], "neither update-initramfs nor dracut"),
+        ([BOTH, &[("boot/.wh.initrd.img-6.10.0-1", "")]].concat(), "no kernel of the image has an initramfs"),
     ] {
         let (room, host) = (room(2), FakeHost::new(true));
         let http = controller(vec![layer(SYSTEM), layer(LOADER), layer(&files)]);

@@ -59,6 +59,8 @@ pub struct Table {
     pub mbr: Vec<u8>,
     /// Slots of the table; a partition number is its position and 1.
     pub entries: Vec<Option<GptEntry>>,
+    /// Whether the copy that was read has 128 entries, the primary one at LBA 2: [`Table::write`] writes no other place.
+    pub is_usual: bool,
     sector: u64,
     sectors: u64,
 }
@@ -94,6 +96,7 @@ impl Table {
             disk_guid: guid(),
             mbr: Vec::new(),
             entries: Vec::new(),
+            is_usual: true,
             sector: disk.sector(),
             sectors: disk.size() / disk.sector(),
         };
@@ -375,7 +378,8 @@ fn read_copy(disk: &dyn Disk, sector: u64, lba: u64) -> Result<Option<Table>, Gp
     while entries.last().is_some_and(Option::is_none) {
         entries.pop();
     }
-    Ok(Some(Table { disk_guid: guid_at(&header, 56), mbr, entries, sector, sectors }))
+    let is_usual = u32_at(80) as usize == ENTRIES && (lba != 1 || entries_lba == 2);
+    Ok(Some(Table { disk_guid: guid_at(&header, 56), mbr, entries, is_usual, sector, sectors }))
 }
 
 fn decode_entry(bytes: &[u8]) -> Option<GptEntry> {

@@ -399,8 +399,16 @@ impl Run<'_> {
     /// Reads the table of the image that was written. `None` is one that stays as it is: an MBR, or a GPT that breaks a rule of this
     /// program. Such an image can boot all the same, and what was written is what was asked for.
     fn table_of_image(&self) -> Result<Option<Table>, String> {
+        let mut mbr = [0; 512];
+        self.disk.read_at(0, &mut mbr).map_err(|source| crate::discovery::chain(&source))?;
         let why = match Table::read(self.disk) {
-            Ok(Some(table)) => return Ok(Some(table)),
+            // Behind an MBR with partitions of its own it is the rest of an older table, which nothing reads.
+            Ok(Some(_)) if disk_file::is_mbr(&mbr) => "the image has an MBR".to_owned(),
+            Ok(Some(table)) if table.is_usual => return Ok(Some(table)),
+            Ok(Some(_)) => {
+                "the GPT of the image is another one than expected: its entries are not 128 at LBA 2"
+                    .to_owned()
+            }
             Ok(None) => "the image has an MBR".to_owned(),
             Err(GptError::Invalid(reason)) => {
                 format!("the GPT of the image is another one than expected: {reason}")

@@ -26,7 +26,7 @@ pub use artifact::{ARTIFACT_TYPE, Artifact, EMPTY_CONFIG, EMPTY_DIGEST, MANIFEST
 pub use form::{Form, UnknownForm};
 pub use pack::{Packed, pack};
 pub use qcow2::{Qcow2, Qcow2Error};
-pub use start::{StartError, check_start, checked, sector_of_image};
+pub use start::{StartError, check_start, checked, is_mbr, sector_of_image};
 pub use unpack::unpacked;
 
 /// The largest disk whose image is read, in bytes.

@@ -19,9 +19,20 @@ const SIGNATURE: &[u8] = b"EFI PART";
 #[error("it is no image of a disk: it has neither a GPT nor an MBR")]
 pub struct StartError;
 
+/// Whether the first sector of a disk is an MBR that names partitions and no GPT. What stands behind it is the rest of an older table.
+#[must_use]
+pub fn is_mbr(start: &[u8]) -> bool {
+    // UEFI 2.10, 5.2.3: an entry of the type 0xEE stands for a GPT.
+    let types = [450, 466, 482, 498].map(|at| start.get(at).copied().unwrap_or(0));
+    start.get(510..512) == Some(&[0x55, 0xaa]) && types != [0; 4] && !types.contains(&0xee)
+}
+
 /// Returns the sector size for which the first bytes of a disk image hold a GPT.
 #[must_use]
 pub fn sector_of_image(start: &[u8]) -> Option<u64> {
+    if is_mbr(start) {
+        return None;
+    }
     [512_usize, 4096].into_iter().find(|at| start.get(*at..at + 8) == Some(SIGNATURE)).map(|at| at as u64)
 }
 
@@ -62,6 +73,13 @@ mod tests {
         let mut mbr = vec![0; 512];
         mbr[510..].copy_from_slice(&[0x55, 0xaa]);
         assert_eq!(check_start(&mbr), Ok(None));
+        // Beside partitions of the MBR a GPT is the rest of an older table; beside a protective entry it is not.
+        mbr.resize(1024, 0);
+        mbr[512..520].copy_from_slice(SIGNATURE);
+        mbr[450] = 0x83;
+        assert_eq!(check_start(&mbr), Ok(None));
+        mbr[466] = 0xee;
+        assert_eq!(check_start(&mbr), Ok(Some(512)));
         assert_eq!(check_start(b"<html>not found</html>"), Err(StartError));
     }
 }

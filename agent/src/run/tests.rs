@@ -301,8 +301,13 @@ fn with_entries(mut image: Vec<u8>, count: u32, entries: &[(u64, u64)]) -> Vec<u
 
 #[test]
 fn a_gpt_that_breaks_a_rule_stays_as_the_image_has_it_and_the_job_succeeds() {
-    let tables: [(u32, &[(u64, u64)]); 3] =
-        [(4, &[(3, 34), (35, 4000)]), (128, &[(2048, 4000), (3000, 5000)]), (128, &[(0, 4000)])];
+    let tables: [(u32, &[(u64, u64)]); 4] = [
+        (4, &[(3, 34), (35, 4000)]),
+        (128, &[(2048, 4000), (3000, 5000)]),
+        (128, &[(0, 4000)]),
+        // Boot code of some boards begins behind fewer entries.
+        (56, &[(2048, 4000)]),
+    ];
     for (count, entries) in tables {
         let image = with_entries(bootable_image(4 * MIB, 512), count, entries);
         for target in ["install-image.target", "install-windows.target"] {
@@ -315,6 +320,36 @@ fn a_gpt_that_breaks_a_rule_stays_as_the_image_has_it_and_the_job_succeeds() {
             let last = reports(&http).pop().unwrap();
             assert!(last["log"].as_str().unwrap().contains("stay as they are"), "{last}");
         }
+    }
+}
+
+#[test]
+fn a_gpt_whose_entries_are_elsewhere_stays_because_boot_code_can_lie_before_them() {
+    let mut image = bootable_image(4 * MIB, 512);
+    image.copy_within(1024..1024 + 128 * 128, 40 * 512);
+    image[1024..1024 + 128 * 128].fill(0xb0);
+    image[512 + 72..512 + 80].copy_from_slice(&40_u64.to_le_bytes());
+    let entries = [(2048, 4000)];
+    let image = with_entries(image, 128, &entries);
+    let room = Room::new(&[14]);
+    let http = controller(image.clone(), "application/octet-stream");
+    assert_eq!(room.run(&http, &install()), Outcome::Success);
+    assert!(room.bytes("sda").starts_with(&image));
+}
+
+#[test]
+fn an_mbr_that_names_partitions_stays_beside_the_rest_of_an_old_gpt() {
+    let mut image = bootable_image(4 * MIB, 512);
+    image[..512].copy_from_slice(&mbr_image(512)[..512]);
+    for target in ["install-image.target", "install-windows.target"] {
+        let room = Room::new(&[14]);
+        let http = controller(image.clone(), "application/octet-stream");
+        let mut recipe = install();
+        recipe["task_target"] = json!(target);
+        assert_eq!(room.run(&http, &recipe), Outcome::Success);
+        assert!(room.bytes("sda").starts_with(&image), "{target}");
+        let last = reports(&http).pop().unwrap();
+        assert!(last["log"].as_str().unwrap().contains("the image has an MBR"), "{last}");
     }
 }
 

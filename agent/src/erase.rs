@@ -161,16 +161,16 @@ impl OwnErase for NoOwnErase {
 }
 
 /// Erases the whole disk, of platters (`is_rotational`) or of flash. `progress` receives the part of the disk that is overwritten, in
-/// percent, and the method.
+/// percent, and the method; its error ends the erase between two writes.
 ///
 /// # Errors
 /// Returns a sentence when the disk cannot be read or written, when a sample disproves even the overwrite, or when the disk keeps the
-/// password of an erase.
+/// password of an erase; or the error of `progress`.
 pub fn secure(
     disk: &dyn Disk,
     is_rotational: bool,
     own: &dyn OwnErase,
-    progress: &mut dyn FnMut(EraseMethod, u8),
+    progress: &mut dyn FnMut(EraseMethod, u8) -> Result<(), String>,
 ) -> Result<Erased, String> {
     let places = places(disk.size());
     let prepared = own.prepare()?;
@@ -181,15 +181,21 @@ pub fn secure(
         Vec::new()
     });
     methods.extend([EraseMethod::Discard, EraseMethod::Overwrite]);
+    let ended = |reason: String| match own.finish() {
+        Ok(()) => reason,
+        Err(left) => format!("{reason}; {left}"),
+    };
     for method in methods {
-        progress(method, 0);
+        progress(method, 0).map_err(ended)?;
         let done = match method {
             EraseMethod::NvmeFormatCrypto
             | EraseMethod::NvmeFormat
             | EraseMethod::AtaSecureEraseEnhanced
             | EraseMethod::AtaSecureErase => own.erase(method),
             EraseMethod::Discard => disk.discard_to_zeros(),
-            EraseMethod::Overwrite => overwrite(disk, &mut |percent| progress(method, percent)),
+            EraseMethod::Overwrite => {
+                overwrite(disk, &mut |percent| progress(method, percent)).map_err(ended)?
+            }
         };
         let proven =
             done.map_err(|source| source.to_string()).and_then(|()| prove(disk, &places, &before, method));
@@ -274,16 +280,22 @@ fn prove(
     Ok(proofs)
 }
 
-fn overwrite(disk: &dyn Disk, progress: &mut dyn FnMut(u8)) -> io::Result<()> {
+/// Overwrites the whole disk. The inner error is that of the disk, the outer one that of `progress`.
+fn overwrite(
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(u8) -> Result<(), String>,
+) -> Result<io::Result<()>, String> {
     let size = disk.size();
     let mut at = 0;
     while at < size {
         let end = at.saturating_add(STRETCH).min(size);
-        disk.overwrite(at..end)?;
+        if let Err(source) = disk.overwrite(at..end) {
+            return Ok(Err(source));
+        }
         at = end;
-        progress(u8::try_from(at.saturating_mul(100) / size).unwrap_or(100));
+        progress(u8::try_from(at.saturating_mul(100) / size).unwrap_or(100))?;
     }
-    disk.flush()
+    Ok(disk.flush())
 }
 
 #[cfg(test)]
@@ -408,7 +420,7 @@ mod tests {
     }
 
     fn erased(lab: &Lab) -> Result<Erased, String> {
-        secure(lab, true, lab, &mut |_, _| ())
+        secure(lab, true, lab, &mut |_, _| Ok(()))
     }
 
     #[test]
@@ -436,7 +448,7 @@ mod tests {
         for (method, levels) in all {
             for (is_rotational, level) in [true, false].into_iter().zip(levels) {
                 let lab = Lab { own: vec![method], format_leaves: Some(0), ..Lab::new() };
-                let done = secure(&lab, is_rotational, &lab, &mut |_, _| ()).unwrap();
+                let done = secure(&lab, is_rotational, &lab, &mut |_, _| Ok(())).unwrap();
                 assert_eq!((done.method, done.level), (method, level), "rotational: {is_rotational}");
             }
         }
@@ -470,12 +482,28 @@ mod tests {
     }
 
     #[test]
+    fn an_erase_ends_between_two_writes_when_its_job_ends() {
+        for (begun, is_written) in [(EraseMethod::Overwrite, true), (EraseMethod::Discard, false)] {
+            let lab = Lab::new();
+            let ended = secure(&lab, true, &lab, &mut |method, percent| match method {
+                _ if method == begun && (percent > 0 || !is_written) => Err("the job ended".to_owned()),
+                _ => Ok(()),
+            });
+            assert_eq!(ended.unwrap_err(), "the job ended");
+            assert_eq!(is_filled(&lab.bytes.lock().unwrap(), 0), is_written, "{begun:?}");
+        }
+    }
+
+    #[test]
     fn an_image_file_is_erased_and_keeps_its_size() {
         let (_folder, path) = disk_image(300 << 20, b'x');
         let disk = FileDisk::open(&path, 512).unwrap();
         let mut seen = Vec::new();
-        let done =
-            secure(&disk, true, &NoOwnErase, &mut |method, percent| seen.push((method, percent))).unwrap();
+        let done = secure(&disk, true, &NoOwnErase, &mut |method, percent| {
+            seen.push((method, percent));
+            Ok(())
+        })
+        .unwrap();
         assert!(done.not_used[0].contains("no NVMe and no ATA drive"), "{done:?}");
         assert!(seen.iter().all(|(_, percent)| *percent <= 100));
         let bytes = std::fs::read(&path).unwrap();
@@ -485,7 +513,7 @@ mod tests {
     #[test]
     fn a_sector_that_cannot_be_read_stops_no_erase_and_proves_none() {
         let lab = Lab { unreadable: Mutex::new(0..4096), discard_leaves: Some(0), ..Lab::new() };
-        let erased = secure(&lab, true, &NoOwnErase, &mut |_, _| ()).unwrap();
+        let erased = secure(&lab, true, &NoOwnErase, &mut |_, _| Ok(())).unwrap();
         assert_eq!(erased.method, EraseMethod::Discard);
         // Other bytes than zeros, where nothing could be read before, prove nothing.
         let formatted = Lab {
@@ -495,10 +523,10 @@ mod tests {
             ..Lab::new()
         };
         let all = places(formatted.size()).len();
-        assert_eq!(secure(&formatted, false, &formatted, &mut |_, _| ()).unwrap().samples, all - 1);
+        assert_eq!(secure(&formatted, false, &formatted, &mut |_, _| Ok(())).unwrap().samples, all - 1);
         // The sector stays unreadable: no method is proven, and the disk is to be destroyed.
         let lab = Lab { unreadable: Mutex::new(0..4096), stuck: 0..1, discard_leaves: Some(0), ..Lab::new() };
-        let refused = secure(&lab, true, &NoOwnErase, &mut |_, _| ()).unwrap_err();
+        let refused = secure(&lab, true, &NoOwnErase, &mut |_, _| Ok(())).unwrap_err();
         assert!(
             refused.contains("reading after the erase at 0") && refused.contains("Destroy the disk"),
             "{refused}"

@@ -3,6 +3,7 @@
 //! ```text
 //! progress(step, percent) --one attempt, at most one per 5 s and step--> POST webhook_url
 //! begin_writing(step)     --200--> the disk may be written    --refused, or no response for ten minutes--> nothing is written
+//! progress after the first write --401 404 409 of the controller--> the step ends, and the job with it
 //! deliver(final or reachable) --200--> acknowledged      --400 401 404 409 of the controller--> refused, not repeated
 //!                --429, 5xx, no response, another program refuses--> pause 1 s, 2 s, 4 s … 60 s or Retry-After, and again
 //! ```
@@ -11,7 +12,10 @@
 //! the other fields leave. A repetition has the same `delivery_id`. docs/maintenance-os.md, section "Reporting".
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
@@ -184,6 +188,8 @@ pub struct Reporter<'run> {
     inventory: Mutex<Option<Inventory>>,
     /// The time that the controller said in its last response.
     date: Mutex<Option<Timestamp>>,
+    /// The status by which the controller refused progress after the first write; 0 for none.
+    refused: AtomicU16,
 }
 
 impl<'run> Reporter<'run> {
@@ -230,6 +236,7 @@ impl<'run> Reporter<'run> {
             disk: Mutex::new(None),
             inventory: Mutex::new(None),
             date: Mutex::new(None),
+            refused: AtomicU16::new(0),
         }
     }
 
@@ -253,7 +260,8 @@ impl<'run> Reporter<'run> {
     /// disk is written, so that no later run of the job writes another one. Later it is a report of progress.
     ///
     /// # Errors
-    /// Returns the reason why nothing may be written: the controller refuses it, or has not responded for ten minutes.
+    /// Returns the reason why nothing may be written: the controller refuses it, or has not responded for ten minutes, or has ended the
+    /// job since.
     pub fn begin_writing(&self, step: &str, percent: u8) -> Result<(), String> {
         let first = self.set_written(true);
         match &self.channel {
@@ -263,8 +271,22 @@ impl<'run> Reporter<'run> {
             }),
             _ => {
                 self.progress(step, percent);
-                Ok(())
+                self.is_awaited()
             }
+        }
+    }
+
+    /// Checks that the controller has not ended the job since the first write: it refuses progress of a job that was cancelled, and
+    /// cannot switch off a machine whose BMC is away. Steps that write for hours call this on their way.
+    ///
+    /// # Errors
+    /// Returns a sentence with the status of the refusal.
+    pub fn is_awaited(&self) -> Result<(), String> {
+        match self.refused.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            status => Err(format!(
+                "the controller ended this job: it refuses reports with {status}; the disk is not complete"
+            )),
         }
     }
 
@@ -337,9 +359,18 @@ impl<'run> Reporter<'run> {
         let (bytes, total) = read.unzip();
         let body =
             Body { step: Some(step), percent: Some(percent.min(100)), bytes, total, ..self.body("progress") };
-        if self.post(&body).is_err() {
-            let next = self.clock.elapsed() + PROGRESS_PAUSE_AWAY;
-            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), next));
+        match self.post(&body) {
+            // Only the controller itself says so, not a proxy while its controller starts.
+            Ok(Reply { status: status @ (401 | 404 | 409), is_own: true, .. })
+                if body.disk.as_ref().is_some_and(|disk| disk.written) =>
+            {
+                self.refused.store(status, Ordering::Relaxed);
+            }
+            Ok(_) => {}
+            Err(_) => {
+                let next = self.clock.elapsed() + PROGRESS_PAUSE_AWAY;
+                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), next));
+            }
         }
     }
 

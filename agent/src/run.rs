@@ -369,7 +369,10 @@ impl Run<'_> {
         };
         self.machine.log.line(write.unit(), format!("the image is {}, {} bytes", image.digest, layer.size));
         let read = Cell::new(0_u64);
-        let blob = linux::Watched::new(BlobReader::new(source, layer), |bytes| read.set(read.get() + bytes));
+        let blob = linux::Watched::new(BlobReader::new(source, layer), |bytes| {
+            read.set(read.get() + bytes);
+            self.reporter.is_awaited()
+        });
         let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
             .map_err(|source| failed(crate::discovery::chain(&source)))?;
         let sentence = |error: disk_image::ImageError| {
@@ -473,6 +476,7 @@ impl Run<'_> {
                 self.machine.log.line(unit::ERASE, format!("{}: started", method.name()));
             }
             self.reporter.progress(unit::ERASE, Step::Erase.percent() + percent.min(97));
+            self.reporter.is_awaited()
         })?;
         if let Some(prepared) = &erased.prepared {
             self.machine.log.line(unit::ERASE, prepared);
@@ -541,8 +545,8 @@ fn write_answer(
     answer: &[u8],
 ) -> Result<(), Failure> {
     machine.log.line(unit::UNATTEND, "started");
-    reporter.progress(unit::UNATTEND, Step::Unattend.percent());
-    let done = windows::write_answer(machine.linux, &facts.name, partitions, answer);
+    let begun = reporter.begin_writing(unit::UNATTEND, Step::Unattend.percent());
+    let done = begun.and_then(|()| windows::write_answer(machine.linux, &facts.name, partitions, answer));
     let said = done.map_err(|message| Failure { unit: unit::UNATTEND, message })?;
     machine.log.line(unit::UNATTEND, said);
     Ok(())

@@ -221,3 +221,30 @@ fn progress_is_sent_once_in_five_seconds_for_each_step() {
     let sent: Vec<_> = http.bodies().iter().map(|body| body["percent"].as_u64().unwrap()).collect();
     assert_eq!(sent, [1, 3, 100]);
 }
+
+#[test]
+fn a_refusal_by_the_controller_ends_a_job_that_writes_and_one_by_a_proxy_does_not() {
+    let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+    let later = |http: &FakeHttp, refused: &str| {
+        let reporter = Reporter::new(http, &clock, &job, &log);
+        reporter.set_disk(&DiskFacts::default(), &[]);
+        reporter.begin_writing("partition.service", 2).unwrap();
+        reporter.progress(refused, 5);
+        reporter.begin_writing("bootloader-linux.service", 80)
+    };
+    for status in [401, 404, 409] {
+        let ended = later(&FakeHttp::statuses([200, status, 200]), "image-linux.service").unwrap_err();
+        assert!(ended.contains("the controller ended this job"), "{ended}");
+        // The step that writes is refused itself.
+        assert!(later(&FakeHttp::statuses([200, 200, status]), "image-linux.service").is_err());
+        assert_eq!(later(&proxy([200, status, status]), "image-linux.service"), Ok(()));
+    }
+    assert_eq!(later(&FakeHttp::statuses([200, 429, 503]), "image-linux.service"), Ok(()));
+    // Before the first write the report of the disk decides.
+    let http = FakeHttp::statuses([404, 200, 200]);
+    let reporter = Reporter::new(&http, &clock, &job, &log);
+    reporter.set_disk(&DiskFacts::default(), &[]);
+    reporter.progress("select-disk.service", 1);
+    assert_eq!(reporter.begin_writing("partition.service", 2), Ok(()));
+    assert_eq!(reporter.begin_writing("image-linux.service", 5), Ok(()));
+}

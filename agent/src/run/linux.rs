@@ -234,6 +234,7 @@ fn carry_out(
                     let share = u8::try_from(read.saturating_mul(70) / total).unwrap_or(70);
                     let percent = Step::WriteLayers.percent() + share.min(70);
                     run.reporter.reading(unit::IMAGE_LINUX, percent, read, total);
+                    run.reporter.is_awaited()
                 });
                 let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
                     .map_err(|source| crate::discovery::chain(&source))?;
@@ -254,15 +255,15 @@ fn carry_out(
     })
 }
 
-/// A stream that says how many bytes each read returned. The closure is boxed, so that the decoders behind it exist once: the agent
+/// A stream that says how many bytes each read returned, and ends with the error of the closure. The closure is boxed, so that the decoders behind it exist once: the agent
 /// travels on every medium.
 pub(super) struct Watched<'run, R> {
     inner: R,
-    seen: Box<dyn FnMut(u64) + 'run>,
+    seen: Box<dyn FnMut(u64) -> Result<(), String> + 'run>,
 }
 
 impl<'run, R: Read> Watched<'run, R> {
-    pub(super) fn new(inner: R, seen: impl FnMut(u64) + 'run) -> Self {
+    pub(super) fn new(inner: R, seen: impl FnMut(u64) -> Result<(), String> + 'run) -> Self {
         Self { inner, seen: Box::new(seen) }
     }
 }
@@ -270,7 +271,7 @@ impl<'run, R: Read> Watched<'run, R> {
 impl<R: Read> Read for Watched<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        (self.seen)(read as u64);
+        (self.seen)(read as u64).map_err(io::Error::other)?;
         Ok(read)
     }
 }
@@ -280,10 +281,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watched_stream_says_what_was_read_before_its_end() {
+    fn a_watched_stream_says_what_was_read_and_ends_when_the_job_ends() {
         let mut seen = Vec::new();
         let mut all = Vec::new();
-        Watched::new(&[7; 20][..], |bytes| seen.push(bytes)).take(12).read_to_end(&mut all).unwrap();
-        assert_eq!((all.len(), seen.iter().sum::<u64>()), (12, 12));
+        let mut watched = Watched::new(&[7; 20][..], |bytes| {
+            seen.push(bytes);
+            if seen.iter().sum::<u64>() > 12 { Err("the job ended".to_owned()) } else { Ok(()) }
+        });
+        watched.by_ref().take(12).read_to_end(&mut all).unwrap();
+        assert_eq!(watched.read_exact(&mut [0; 8]).unwrap_err().to_string(), "the job ended");
+        drop(watched);
+        assert_eq!((all.len(), seen.iter().sum::<u64>()), (12, 20));
     }
 }

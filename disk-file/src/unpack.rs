@@ -13,6 +13,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::errors::FrameDecoderError;
 
 const BUFFER: usize = 128 * 1024;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -86,6 +87,16 @@ fn refused(error: &(dyn Error + 'static)) -> io::Error {
         None => Some(error),
     };
     while let Some(error) = cause {
+        // `zstd --long=28` and more ask for it; the decoder keeps the whole window in memory.
+        if let Some(FrameDecoderError::WindowSizeTooBig { requested, max }) = error.downcast_ref() {
+            let (requested, max) = (requested >> 20, max >> 20);
+            return io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "zstd: a frame needs a window of {requested} MiB, and at most {max} are used; pack it with --long=27 or less"
+                ),
+            );
+        }
         match error.downcast_ref::<io::Error>() {
             Some(read) if read.kind() == io::ErrorKind::UnexpectedEof => {
                 return io::Error::new(io::ErrorKind::InvalidData, "zstd: a frame is cut off");
@@ -172,6 +183,10 @@ mod tests {
         assert_eq!(cut.to_string(), "zstd: a frame is cut off");
         frames.truncate(20);
         assert!(unpacked(&frames[..]).unwrap().read_to_end(&mut Vec::new()).is_err());
+        // A window descriptor with the exponent 18, of 256 MiB.
+        let long = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 18 << 3, 1, 0, 0];
+        let refused = unpacked(&long[..]).unwrap().read_to_end(&mut Vec::new()).unwrap_err();
+        assert!(refused.to_string().contains("a window of 256 MiB"), "{refused}");
         assert_eq!(unpacked(&b"x"[..]).unwrap().read_to_end(&mut Vec::new()).unwrap(), 1);
     }
 }

@@ -114,6 +114,12 @@ impl Table {
         Ok(table)
     }
 
+    /// Marks the protective entry of a new table as active. Some BIOSes start no disk without an active entry; UEFI wants none.
+    pub fn set_active(&mut self) {
+        self.mbr.resize(510, 0);
+        self.mbr[446..458].copy_from_slice(&[0x80, 0, 2, 0, PROTECTIVE, 0xff, 0xff, 0xff, 1, 0, 0, 0]);
+    }
+
     /// Reads the table of a disk: the primary copy, or the backup at the end when the primary is damaged. Returns `None`
     /// when the disk has neither.
     ///

@@ -250,8 +250,12 @@ impl<'run> Installation<'run> {
 
     fn table(&self, index: usize, disk: &dyn Disk) -> Result<Table, String> {
         let layout = self.layout.disks.get(index).ok_or("the layout has fewer disks")?;
-        Table::new(disk, &layout.placed, self.layout.guids(index))
-            .map_err(|source| crate::discovery::chain(&source))
+        let mut table = Table::new(disk, &layout.placed, self.layout.guids(index))
+            .map_err(|source| crate::discovery::chain(&source))?;
+        if layout.has_bios_boot && self.host.efi_variables().is_none() {
+            table.set_active();
+        }
+        Ok(table)
     }
 
     /// Finds the devices of the partitions.

@@ -312,6 +312,7 @@ fn a_system_is_installed_with_its_own_loader_and_a_second_run_keeps_what_is_ther
     assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
     let table = Table::read(&FileDisk::open(&disk, 512).unwrap()).unwrap().unwrap();
     assert_eq!(table.entries.len(), 3);
+    assert_eq!(flag_of_protective_mbr(&disk), 0, "UEFI wants it");
     let programs = host.programs();
     assert_eq!(programs.len(), 2, "{programs:?}");
     assert!(
@@ -400,6 +401,15 @@ fn a_machine_that_starts_by_bios_gets_grub_from_inside_of_the_new_system() {
     let last = programs.last().unwrap();
     assert_eq!((last.name.as_str(), last.in_root), ("grub-install", true));
     assert_eq!(last.arguments.last().unwrap(), "/dev/sda");
+    assert_eq!(flag_of_protective_mbr(&disk), 0x80, "some BIOSes start only a disk with an active entry");
+}
+
+/// The flag of the first entry of an MBR.
+fn flag_of_protective_mbr(disk: &Path) -> u8 {
+    let mut mbr = [0; 512];
+    FileDisk::open(disk, 512).unwrap().read_at(0, &mut mbr).unwrap();
+    assert_eq!(mbr[450], 0xee);
+    mbr[446]
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! progress(step, percent) --one attempt, at most one per 5 s and step--> POST webhook_url
 //! begin_writing(step)     --200--> the disk may be written    --refused, or no response for ten minutes--> nothing is written
-//! progress after the first write --401 404 409 of the controller--> the step ends, and the job with it
+//! progress after the first write --401 404 409 of the controller, for 30 s--> the step ends, and the job with it
 //! deliver(final or reachable) --200--> acknowledged      --400 401 404 409 of the controller--> refused, not repeated
 //!                --429, 5xx, no response, another program refuses--> pause 1 s, 2 s, 4 s … 60 s or Retry-After, and again
 //! ```
@@ -12,10 +12,7 @@
 //! the other fields leave. A repetition has the same `delivery_id`. docs/maintenance-os.md, section "Reporting".
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -173,6 +170,17 @@ enum Channel<'run> {
     Medium(Box<Transmitter<'run>>),
 }
 
+/// How long the controller must refuse progress until the job has ended for it: one that starts can refuse what it accepts later.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+
+/// Refusals of progress, one after the other.
+#[derive(Clone, Copy)]
+struct Refusals {
+    first: Duration,
+    last: Duration,
+    status: u16,
+}
+
 /// Sends the reports of one run.
 pub struct Reporter<'run> {
     channel: Channel<'run>,
@@ -188,8 +196,8 @@ pub struct Reporter<'run> {
     inventory: Mutex<Option<Inventory>>,
     /// The time that the controller said in its last response.
     date: Mutex<Option<Timestamp>>,
-    /// The status by which the controller refused progress after the first write; 0 for none.
-    refused: AtomicU16,
+    /// The refusals of progress after the first write, without an accepted report between them.
+    refusals: Mutex<Option<Refusals>>,
 }
 
 impl<'run> Reporter<'run> {
@@ -236,7 +244,7 @@ impl<'run> Reporter<'run> {
             disk: Mutex::new(None),
             inventory: Mutex::new(None),
             date: Mutex::new(None),
-            refused: AtomicU16::new(0),
+            refusals: Mutex::new(None),
         }
     }
 
@@ -282,11 +290,13 @@ impl<'run> Reporter<'run> {
     /// # Errors
     /// Returns a sentence with the status of the refusal.
     pub fn is_awaited(&self) -> Result<(), String> {
-        match self.refused.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            status => Err(format!(
-                "the controller ended this job: it refuses reports with {status}; the disk is not complete"
-            )),
+        match *self.refusals.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Refusals { first, last, status }) if last.saturating_sub(first) >= REFUSED_FOR => {
+                Err(format!(
+                    "the controller ended this job: it refuses reports with {status}; the disk is not complete"
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -364,7 +374,13 @@ impl<'run> Reporter<'run> {
             Ok(Reply { status: status @ (401 | 404 | 409), is_own: true, .. })
                 if body.disk.as_ref().is_some_and(|disk| disk.written) =>
             {
-                self.refused.store(status, Ordering::Relaxed);
+                let now = self.clock.elapsed();
+                let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+                let first = refusals.map_or(now, |known| known.first);
+                *refusals = Some(Refusals { first, last: now, status });
+            }
+            Ok(Reply { status: 200..300, .. }) => {
+                *self.refusals.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
             Ok(_) => {}
             Err(_) => {

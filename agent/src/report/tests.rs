@@ -223,28 +223,36 @@ fn progress_is_sent_once_in_five_seconds_for_each_step() {
 }
 
 #[test]
-fn a_refusal_by_the_controller_ends_a_job_that_writes_and_one_by_a_proxy_does_not() {
+fn refusals_by_the_controller_for_half_a_minute_end_a_job_that_writes() {
     let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
-    let later = |http: &FakeHttp, refused: &str| {
+    // The first report is that of the disk; the others are ten seconds apart.
+    let later = |http: &FakeHttp, reports: usize| {
         let reporter = Reporter::new(http, &clock, &job, &log);
         reporter.set_disk(&DiskFacts::default(), &[]);
         reporter.begin_writing("partition.service", 2).unwrap();
-        reporter.progress(refused, 5);
-        reporter.begin_writing("bootloader-linux.service", 80)
+        for _ in 1..reports {
+            clock.sleep(Duration::from_secs(10));
+            reporter.progress("image-linux.service", 5);
+        }
+        reporter.is_awaited()
     };
     for status in [401, 404, 409] {
-        let ended = later(&FakeHttp::statuses([200, status, 200]), "image-linux.service").unwrap_err();
+        let refused = [200, status, status, status, status];
+        let ended = later(&FakeHttp::statuses(refused), 5).unwrap_err();
         assert!(ended.contains("the controller ended this job"), "{ended}");
-        // The step that writes is refused itself.
-        assert!(later(&FakeHttp::statuses([200, 200, status]), "image-linux.service").is_err());
-        assert_eq!(later(&proxy([200, status, status]), "image-linux.service"), Ok(()));
+        // A controller that starts can refuse what it accepts later, and what follows an accepted report counts anew.
+        assert_eq!(later(&FakeHttp::statuses(refused), 4), Ok(()));
+        assert_eq!(later(&FakeHttp::statuses([200, status, status, 200, status, status]), 6), Ok(()));
+        assert_eq!(later(&proxy(refused), 5), Ok(()));
     }
-    assert_eq!(later(&FakeHttp::statuses([200, 429, 503]), "image-linux.service"), Ok(()));
+    assert_eq!(later(&FakeHttp::statuses([200, 429, 503, 503, 503, 503]), 6), Ok(()));
     // Before the first write the report of the disk decides.
-    let http = FakeHttp::statuses([404, 200, 200]);
-    let reporter = Reporter::new(&http, &clock, &job, &log);
+    let reporter_http = FakeHttp::statuses([404, 404, 404, 404, 404, 200]);
+    let reporter = Reporter::new(&reporter_http, &clock, &job, &log);
     reporter.set_disk(&DiskFacts::default(), &[]);
-    reporter.progress("select-disk.service", 1);
+    for _ in 0..5 {
+        reporter.progress("select-disk.service", 1);
+        clock.sleep(Duration::from_secs(10));
+    }
     assert_eq!(reporter.begin_writing("partition.service", 2), Ok(()));
-    assert_eq!(reporter.begin_writing("image-linux.service", 5), Ok(()));
 }

@@ -255,7 +255,8 @@ fn carry_out(
     })
 }
 
-/// A stream that says how many bytes each read returned, and ends with the error of the closure. The closure is boxed, so that the decoders behind it exist once: the agent
+/// A stream that says how many bytes each read returned, and ends with the error of the closure. The closure is boxed, so that the
+/// decoders behind it exist once: the agent
 /// travels on every medium.
 pub(super) struct Watched<'run, R> {
     inner: R,

@@ -42,8 +42,14 @@ pub struct Store {
     /// The controller instance that uses this store, once it has begun.
     pub(super) instance: Arc<Mutex<Option<LiveInstance>>>,
     /// When the database was last checked, and the result. Held during a check: other callers wait for its result.
-    checked: Arc<tokio::sync::Mutex<Option<(Instant, Result<(), StoreError>)>>>,
+    checked: Arc<tokio::sync::Mutex<Option<LastCheck>>>,
     source: Source,
+}
+
+/// The last check whether the database can be written.
+struct LastCheck {
+    at: Instant,
+    result: Result<(), StoreError>,
 }
 
 /// The reader pool or the in-place database that carries out the reads.
@@ -181,10 +187,10 @@ impl Store {
     pub async fn check(&self) -> Result<(), StoreError> {
         const OPERATION: &str = "check the database";
         let mut last = self.checked.lock().await;
-        if let Some((at, result)) = &*last
-            && at.elapsed() < CHECK_INTERVAL
+        if let Some(last) = &*last
+            && last.at.elapsed() < CHECK_INTERVAL
         {
-            return result.clone();
+            return last.result.clone();
         }
         let result = self
             .writer
@@ -196,7 +202,7 @@ impl Store {
                 connection.execute(sql, []).map(drop).map_err(failed)
             })
             .await;
-        *last = Some((Instant::now(), result.clone()));
+        *last = Some(LastCheck { at: Instant::now(), result: result.clone() });
         result
     }
 }

@@ -153,11 +153,10 @@ impl CliError {
     }
 
     /// Whether any other request would fail in the same way: there is no controller, it does not accept the credentials, or the output
-    /// cannot be written.
+    /// cannot be written. A response that was lost says nothing of the next one.
     pub(crate) fn is_of_all(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::UnexpectedResponse { .. } | Self::Output(_) => true,
-            Self::Lost { cause, .. } => cause.is_of_all(),
             Self::Refused { status, .. } => *status == 401,
             _ => false,
         }

@@ -403,6 +403,7 @@ async fn start_in(
     }
     engine.gauge(Arc::new(pressure::HealthGauge {
         storage: settings.storage_root.clone(),
+        database: settings.db_path.clone(),
         registry: registry.clone(),
         clock: Arc::clone(&clock),
     }));

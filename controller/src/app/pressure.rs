@@ -12,9 +12,10 @@ use model::{Clock, Pressure, error_chain};
 /// Below this many free bytes on the data disk no job starts; the rest is for running jobs.
 const MIN_FREE: u64 = 256 << 20;
 
-/// Reads the free space of the data disk and the state of the registry.
+/// Reads the free space of the disks of the data and of the database, and the state of the registry.
 pub(super) struct HealthGauge {
     pub(super) storage: PathBuf,
+    pub(super) database: PathBuf,
     pub(super) registry: Option<registry::Registry>,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -26,19 +27,18 @@ impl PressureGauge for HealthGauge {
             let (name, next_action) = (name.to_owned(), next_action.to_owned());
             Some(Pressure { name, since: self.clock.now(), detail, next_action })
         };
-        if let Ok(room) = rustix::fs::statvfs(&self.storage) {
+        let of_data = "free space under STORAGE_ROOT: run `shoal registry gc --online`, or use a larger disk";
+        let of_database = "free space on the disk of DB_PATH, or use a larger disk";
+        // One disk is looked at twice when it has both: the first words are those of the data.
+        for (name, path, next_action) in
+            [("data disk", &self.storage, of_data), ("disk of the database", &self.database, of_database)]
+        {
+            let Ok(room) = rustix::fs::statvfs(path) else { continue };
             let free = room.f_bavail.saturating_mul(room.f_frsize);
             if free < MIN_FREE {
-                let detail = format!(
-                    "the data disk has {} MiB free; new jobs need {} MiB",
-                    free >> 20,
-                    MIN_FREE >> 20
-                );
-                return pressure(
-                    "disk",
-                    detail,
-                    "free space under STORAGE_ROOT: run `shoal registry gc --online`, or use a larger disk",
-                );
+                let detail =
+                    format!("the {name} has {} MiB free; new jobs need {} MiB", free >> 20, MIN_FREE >> 20);
+                return pressure("disk", detail, next_action);
             }
         }
         match &self.registry {

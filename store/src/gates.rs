@@ -10,10 +10,10 @@ use rusqlite::{Connection, params};
 use serde_json::json;
 
 use super::gate_names::DRAIN;
-use super::rows::{append_events, execute, first, of_server, of_setting, to_json};
+use super::rows::{append_events, execute, of_server, of_setting, to_json};
 use super::servers::find;
 use super::{Store, StoreError, batch_gates, locks};
-use model::{Gate, GateClosure, NewEvent, Purpose, Run, RunId, Serial, Server, Time};
+use model::{Gate, GateClosure, NewEvent, Purpose, Run, Serial, Server, Time};
 
 /// The result of a change of a server's maintenance.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,24 +173,11 @@ pub(super) fn blocks_start(connection: &Connection, run: &Run, now: Time) -> Res
     if !unstarted || now >= run.deadline_at || run.cancel_requested_at.is_some() {
         return Ok(false);
     }
-    if is_closed_for(connection, run.id)? {
+    if batch_gates::keeps_from_starting(connection, run.id)? {
         locks::give_back(connection, run.root, now)?;
         return Ok(true);
     }
     Ok(!locks::take_free(connection, run.root, now)?)
-}
-
-/// Whether the gate of its batch or the maintenance of its server keeps a run from starting.
-pub(super) fn is_closed_for(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
-    let maintained = first(
-        connection,
-        "read the maintenance in front of a run",
-        "SELECT 1 AS closed FROM runs JOIN servers ON servers.serial = runs.server
-         WHERE runs.id = ?1 AND runs.purpose = 'change' AND servers.maintenance IS NOT NULL",
-        &[&run.to_string()],
-        |_| Ok(()),
-    )?;
-    Ok(maintained.is_some() || batch_gates::is_closed_for(connection, run)?)
 }
 
 /// The server whose maintenance keeps the run from starting.

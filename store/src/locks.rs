@@ -23,7 +23,7 @@ use rusqlite::{Connection, params};
 
 use super::queues::{self, QueuePosition};
 use super::rows::{Columns, all, execute, first};
-use super::{Store, StoreError, create, gates};
+use super::{Store, StoreError, batch_gates, create};
 use model::mutant::{self, Mutant};
 use model::{NewRun, OnConflict, PERMIT, Run, RunId, Time, rank};
 
@@ -79,7 +79,7 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
     let mut missing = Vec::new();
     // A permit that other run trees wait for is not kept idle behind a closed gate. A lock that only this run can want may be.
     let shared = new.locks.iter().any(|lock| lock.on_conflict == OnConflict::Wait);
-    let mut free = !(shared && gates::is_closed_for(connection, new.id)?);
+    let mut free = !(shared && batch_gates::keeps_from_starting(connection, new.id)?);
     for lock in &new.locks {
         let (ours, others) = holders(connection, &lock.resource, root)?;
         if !ours {
@@ -138,7 +138,7 @@ pub(super) fn give_back(connection: &Connection, root: RunId, now: Time) -> Resu
         &[&root],
         ReleasedLock::read,
     )?;
-    // What nothing else wants stays: there is no one to give it to.
+    // What nothing else wants stays.
     let mut wanted = Vec::new();
     for lock in held {
         if queues::is_wanted(connection, &lock.resource)? {

@@ -309,7 +309,10 @@ async fn killed_over_the_deadline_of_a_wait_its_successor_waits_until_the_report
     let (begun, seen, deadline) = (ago(20), ago(10), ago(5));
     let wait = format!("json_set(wait, '$.since', {seen}, '$.deadline', {deadline})");
     let changes = [
-        format!("UPDATE controller_instances SET started_at = {begun}, heartbeat_at = {seen}"),
+        // The machine has run on since.
+        format!(
+            "UPDATE controller_instances SET started_at = {begun}, heartbeat_at = {seen}, boot_ms = boot_ms - 600000"
+        ),
         format!("UPDATE events SET time = {seen} WHERE run IS NOT NULL"),
         format!(
             "UPDATE runs SET created_at = {begun}, deadline_at = {deadline}, wait = {wait} WHERE wait IS NOT NULL"

@@ -10,13 +10,14 @@
 //!
 //! A run behind a closed gate (its batch, or the maintenance of its server) queues for resources that other run trees may want and
 //! takes none, and no hand-over gives it one: it could not start, and others, such as the canary that the gate waits for, need the
-//! capacity. What it held when the gate closed goes on to the next. An open gate makes the run due, and its claim takes the resources
-//! if they are free. The runs of restored data are behind such a gate until their server is released.
+//! capacity. What it held when the gate closed goes on to the next, but for the lock of its server. An open gate makes the run due,
+//! and its claim takes the resources if they are free. The runs of restored data are behind such a gate until their server is
+//! released.
 //!
 //! A permit (`permit/…`) is acquired and released in the middle of a run. The run receives a signal when it has the permit.
 //!
 //! Invariants: a run tree gets all locks that it requested at creation in one transaction or none, so two trees never wait
-//! for each other because of these locks. A released resource goes to its next holder in the transaction that releases it, so
+//! for each other because of these locks. (The lock of a server, which a tree behind a gate keeps, is wanted by trees that hold nothing.) A released resource goes to its next holder in the transaction that releases it, so
 //! no other tree can take it in between. A tree that cannot take all its locks yet does not block others from free ones.
 
 use rusqlite::{Connection, params};
@@ -25,7 +26,7 @@ use super::queues::{self, QueuePosition};
 use super::rows::{Columns, all, execute, first};
 use super::{Store, StoreError, batch_gates, create};
 use model::mutant::{self, Mutant};
-use model::{NewRun, OnConflict, PERMIT, Run, RunId, Time, rank};
+use model::{NewRun, OnConflict, PERMIT, Run, RunId, SERVER_LOCKS, Time, rank};
 
 impl Store {
     /// The position of a run tree in the queue of the resource that it waits for; `None` when it waits for none.
@@ -123,8 +124,8 @@ pub(super) fn take_free(connection: &Connection, root: RunId, now: Time) -> Resu
     Ok(free)
 }
 
-/// Gives the locks of a run tree that has not started to the next in their queues, and queues the tree for them again: a gate in
-/// front of it is closed.
+/// Gives what other run trees wait for to the next of them, and queues the tree for it again: a gate in front of the tree, which has
+/// not started, is closed. The lock of its server stays: whatever changes that server is behind the same gate, or follows this run.
 pub(super) fn give_back(connection: &Connection, root: RunId, now: Time) -> Result<(), StoreError> {
     const OPERATION: &str = "give back the locks of a run that may not start";
     let root = root.to_string();
@@ -138,18 +139,14 @@ pub(super) fn give_back(connection: &Connection, root: RunId, now: Time) -> Resu
         &[&root],
         ReleasedLock::read,
     )?;
-    // What nothing else wants stays.
-    let mut wanted = Vec::new();
-    for lock in held {
+    for lock in held.iter().filter(|lock| !lock.resource.starts_with(SERVER_LOCKS)) {
         if queues::is_wanted(connection, &lock.resource)? {
-            wanted.push(lock);
+            let of_lock = "UPDATE locks SET held = 0 WHERE root = ?1 AND resource = ?2";
+            execute(connection, OPERATION, of_lock, params![root, lock.resource])?;
+            hand_over(connection, &lock.resource, Some(lock), now)?;
         }
     }
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    execute(connection, OPERATION, "UPDATE locks SET held = 0 WHERE root = ?1", &[&root])?;
-    wanted.iter().try_for_each(|lock| hand_over(connection, &lock.resource, Some(lock), now))
+    Ok(())
 }
 
 /// Makes a run that may not start due at its deadline. The release of its lock or the opening of its gate makes it due earlier.

@@ -80,15 +80,19 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
     let mut missing = Vec::new();
     // A permit that other run trees wait for is not kept idle behind a closed gate. A lock that only this run can want may be.
     let shared = new.locks.iter().any(|lock| lock.on_conflict == OnConflict::Wait);
-    let mut free = !(shared && batch_gates::keeps_from_starting(connection, new.id)?);
+    let closed = shared && batch_gates::keeps_from_starting(connection, new.id)?;
+    let mut all_free = true;
     for lock in &new.locks {
         let (ours, others) = holders(connection, &lock.resource, root)?;
         if !ours {
-            free &= others < u64::from(lock.capacity);
-            missing.push(lock);
+            let free = others < u64::from(lock.capacity);
+            all_free &= free;
+            missing.push((lock, free));
         }
     }
-    for lock in missing {
+    for (lock, free) in missing {
+        // Behind a gate a run takes the lock of its server only: whatever changes that server is behind the same gate, or follows it.
+        let held = if closed { free && lock.resource.starts_with(SERVER_LOCKS) } else { all_free };
         execute(
             connection,
             OPERATION,
@@ -98,7 +102,7 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
             params![
                 lock.resource,
                 root.to_string(),
-                free,
+                held,
                 new.priority,
                 new.created_at.to_string(),
                 lock.capacity,
@@ -107,7 +111,7 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
             ],
         )?;
     }
-    if free { Ok(()) } else { sleep_until_deadline(connection, new.id, new.deadline_at) }
+    if all_free && !closed { Ok(()) } else { sleep_until_deadline(connection, new.id, new.deadline_at) }
 }
 
 /// Takes the locks that an unstarted run tree is queued for if all are free now: the gate of its batch may have opened, which

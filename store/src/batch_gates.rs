@@ -1,5 +1,4 @@
 //! The gate of a batch: closed until its canaries have succeeded, and after it has stopped. Triggers of the schema close and open it.
-//! With it, what keeps one run from its start.
 
 use rusqlite::Connection;
 
@@ -9,17 +8,9 @@ use model::{BatchId, BatchStop, BatchStopReason, RunId};
 
 const READ: &str = "read the gate of a batch";
 
-/// Whether the gate of its batch or the maintenance of its server keeps a run from starting.
-pub(super) fn keeps_from_starting(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
-    let maintained = first(
-        connection,
-        "read the maintenance in front of a run",
-        "SELECT 1 AS closed FROM runs JOIN servers ON servers.serial = runs.server
-         WHERE runs.id = ?1 AND runs.purpose = 'change' AND servers.maintenance IS NOT NULL",
-        &[&run.to_string()],
-        |_| Ok(()),
-    )?;
-    Ok(maintained.is_some() || stop_of(connection, run)?.is_some())
+/// Whether the gate of its batch keeps a run from starting.
+pub(super) fn is_closed_for(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
+    Ok(stop_of(connection, run)?.is_some())
 }
 
 /// The closed gate of the batch of a run. The gate `canary` lets canaries pass.

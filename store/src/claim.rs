@@ -25,7 +25,7 @@ use serde_json::json;
 use super::commit::{project, write_row};
 use super::queues::{self, Lanes, Queue};
 use super::rows::{self, execute, find_row, snapshot};
-use super::{Store, StoreError, gates, grants, locks, unreadable};
+use super::{Store, StoreError, gates, grants, locks, starts, unreadable};
 use model::{Fairness, Lease, NewEvent, Run, Snapshot, Time, Trigger, transition};
 
 pub(super) const OPERATION: &str = "claim runs";
@@ -321,7 +321,7 @@ impl Claimer {
         let Some(old) = find_row(connection, OPERATION, id)? else { return Ok(None) };
         let mut before = snapshot(connection, OPERATION, old)?;
         let old = &before.run;
-        if gates::blocks_start(connection, old, self.now)? {
+        if starts::is_blocked(connection, old, self.now)? {
             locks::sleep_until_deadline(connection, old.id, old.deadline_at)?;
             return Ok(None);
         }

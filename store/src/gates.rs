@@ -10,10 +10,10 @@ use rusqlite::{Connection, params};
 use serde_json::json;
 
 use super::gate_names::DRAIN;
-use super::rows::{append_events, execute, of_server, of_setting, to_json};
+use super::rows::{append_events, execute, first, of_server, of_setting, to_json};
 use super::servers::find;
-use super::{Store, StoreError, batch_gates, locks};
-use model::{Gate, GateClosure, NewEvent, Purpose, Run, Serial, Server, Time};
+use super::{Store, StoreError, batch_gates};
+use model::{Gate, GateClosure, NewEvent, Purpose, Run, RunId, Serial, Server, Time};
 
 /// The result of a change of a server's maintenance.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,19 +165,17 @@ fn maintained(connection: &Connection, serial: &Serial) -> Result<Option<GateClo
     of_server(connection, "read the maintenance of a server", "maintenance", serial)
 }
 
-/// Whether a run may not start yet: its server is in maintenance, the gate of its batch is closed, or its run tree is queued for
-/// a lock. Behind no gate it takes the locks that it is queued for, if all are free. A run that is past its deadline or has a
-/// cancel request may always start, because it only ends.
-pub(super) fn blocks_start(connection: &Connection, run: &Run, now: Time) -> Result<bool, StoreError> {
-    let unstarted = run.epoch == 0 && run.phase.is_forward();
-    if !unstarted || now >= run.deadline_at || run.cancel_requested_at.is_some() {
-        return Ok(false);
-    }
-    if batch_gates::keeps_from_starting(connection, run.id)? {
-        locks::give_back(connection, run.root, now)?;
-        return Ok(true);
-    }
-    Ok(!locks::take_free(connection, run.root, now)?)
+/// Whether the gate of its batch or the maintenance of its server keeps a run from starting.
+pub(super) fn is_closed_for(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
+    let maintained = first(
+        connection,
+        "read the maintenance in front of a run",
+        "SELECT 1 AS closed FROM runs JOIN servers ON servers.serial = runs.server
+         WHERE runs.id = ?1 AND runs.purpose = 'change' AND servers.maintenance IS NOT NULL",
+        &[&run.to_string()],
+        |_| Ok(()),
+    )?;
+    Ok(maintained.is_some() || batch_gates::is_closed_for(connection, run)?)
 }
 
 /// The server whose maintenance keeps the run from starting.

@@ -8,7 +8,7 @@ use super::instances::{LiveInstance, former_ended, former_run, last_seen, start_
 use super::rows::{append_events, execute, first};
 use super::webhooks::leave_out_outage;
 use super::{Store, StoreError};
-use model::{Clock, FormerRun, MachineRun, NewEvent, Time};
+use model::{Clock, NewEvent, Time};
 
 impl Store {
     /// The schema version of every database that was opened.
@@ -16,7 +16,8 @@ impl Store {
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
     /// a heartbeat, an orderly end, or an event of a run. `None` on a new database. The start is an event, which says whether the
-    /// instance before recorded its end. `machine` is the clock that knows the run of the machine, which each heartbeat records. The time without an instance is left out of the retry times of webhooks.
+    /// instance before recorded its end. The time without an instance is left out of the retry times of webhooks. `machine` is the clock
+    /// that knows the run of the machine, which each heartbeat records.
     ///
     /// # Errors
     /// When the database cannot be written; nothing is stored then.
@@ -66,13 +67,17 @@ impl Store {
             .await
     }
 
-    /// What the records of the former instances say about the time of now; `None` on a new database. `run` is the run of the machine.
+    /// Continues a clock where the records of the former instances say. On a new database it stays as it is.
     ///
     /// # Errors
-    /// When the database cannot be read.
-    pub async fn former_run(&self, run: Option<MachineRun>) -> Result<Option<FormerRun>, StoreError> {
+    /// When the database cannot be read; the clock stays as it is then.
+    pub async fn resume_clock(&self, clock: &dyn Clock) -> Result<(), StoreError> {
         const OPERATION: &str = "read the last sign of life of the former controller instance";
-        self.read(OPERATION, move |connection| former_run(connection, OPERATION, run.as_ref())).await
+        let run = clock.machine_run();
+        let former =
+            self.read(OPERATION, move |connection| former_run(connection, OPERATION, run.as_ref())).await?;
+        former.into_iter().for_each(|former| clock.resume(former));
+        Ok(())
     }
 
     /// Stores a setting (`Some`) or deletes it (`None`), and appends the events that describe the change.

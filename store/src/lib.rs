@@ -69,6 +69,7 @@ mod shared_bmc;
 mod signals;
 mod signing_keys;
 mod sizes;
+mod starts;
 mod tokens;
 mod unconfirmed;
 mod unreadable;

@@ -5,7 +5,7 @@
 //!  create --all free?--> held = 1                      tree ended --> rows deleted; each resource goes to the next in its queue
 //!         --otherwise--> held = 0, run due at its deadline                          |
 //!                            ^        (claimed before it only to end)               v
-//!                            +----- a tree never holds a part of its locks -- held = 1, run due now
+//!                            +--- behind no gate a tree holds all or none --- held = 1, run due now
 //! ```
 //!
 //! A run behind a closed gate (its batch, or the maintenance of its server) queues for resources that other run trees may want and
@@ -17,14 +17,15 @@
 //! A permit (`permit/…`) is acquired and released in the middle of a run. The run receives a signal when it has the permit.
 //!
 //! Invariants: a run tree gets all locks that it requested at creation in one transaction or none, so two trees never wait
-//! for each other because of these locks. (The lock of a server, which a tree behind a gate keeps, is wanted by trees that hold nothing.) A released resource goes to its next holder in the transaction that releases it, so
-//! no other tree can take it in between. A tree that cannot take all its locks yet does not block others from free ones.
+//! for each other because of these locks. Behind a gate it holds the lock of its server, which only other trees of that server want;
+//! they hold nothing while they wait. A released resource goes to its next holder in the transaction that releases it, so no other
+//! tree can take it in between. A tree that cannot take all its locks yet does not block others from free ones.
 
 use rusqlite::{Connection, params};
 
 use super::queues::{self, QueuePosition};
 use super::rows::{Columns, all, execute, first};
-use super::{Store, StoreError, batch_gates, create};
+use super::{Store, StoreError, create, gates};
 use model::mutant::{self, Mutant};
 use model::{NewRun, OnConflict, PERMIT, Run, RunId, SERVER_LOCKS, Time, rank};
 
@@ -80,7 +81,7 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
     let mut missing = Vec::new();
     // A permit that other run trees wait for is not kept idle behind a closed gate. A lock that only this run can want may be.
     let shared = new.locks.iter().any(|lock| lock.on_conflict == OnConflict::Wait);
-    let closed = shared && batch_gates::keeps_from_starting(connection, new.id)?;
+    let closed = shared && gates::is_closed_for(connection, new.id)?;
     let mut all_free = true;
     for lock in &new.locks {
         let (ours, others) = holders(connection, &lock.resource, root)?;
@@ -136,13 +137,7 @@ pub(super) fn give_back(connection: &Connection, root: RunId, now: Time) -> Resu
     if first(connection, OPERATION, &has_started_run(), &[&root], |_| Ok(()))?.is_some() {
         return Ok(());
     }
-    let held = all(
-        connection,
-        OPERATION,
-        "SELECT resource, batch, since FROM locks WHERE root = ?1 AND held = 1 ORDER BY resource",
-        &[&root],
-        ReleasedLock::read,
-    )?;
+    let held = ReleasedLock::of_tree(connection, OPERATION, &root, "AND held = 1")?;
     for lock in held.iter().filter(|lock| !lock.resource.starts_with(SERVER_LOCKS)) {
         if queues::is_wanted(connection, &lock.resource)? {
             let of_lock = "UPDATE locks SET held = 0 WHERE root = ?1 AND resource = ?2";
@@ -214,13 +209,7 @@ pub(super) fn release(connection: &Connection, root: RunId, now: Time) -> Result
     if active.is_some() || mutant::active(Mutant::KeepsLock) {
         return Ok(());
     }
-    let released = all(
-        connection,
-        OPERATION,
-        "SELECT resource, batch, since FROM locks WHERE root = ?1 ORDER BY resource",
-        &[&root],
-        ReleasedLock::read,
-    )?;
+    let released = ReleasedLock::of_tree(connection, OPERATION, &root, "")?;
     execute(connection, OPERATION, "DELETE FROM locks WHERE root = ?1", &[&root])?;
     released.iter().try_for_each(|lock| hand_over(connection, &lock.resource, Some(lock), now))
 }
@@ -319,6 +308,17 @@ impl ReleasedLock {
     fn read(columns: &Columns<'_>) -> Result<Self, StoreError> {
         let (resource, batch) = (columns.get("resource")?, columns.get("batch")?);
         Ok(Self { resource, batch, since: columns.time("since")? })
+    }
+
+    /// The locks of a run tree for which `and` holds too, in the order of their names.
+    fn of_tree(
+        connection: &Connection,
+        operation: &'static str,
+        root: &str,
+        and: &str,
+    ) -> Result<Vec<Self>, StoreError> {
+        let sql = format!("SELECT resource, batch, since FROM locks WHERE root = ?1 {and} ORDER BY resource");
+        all(connection, operation, &sql, &[&root], Self::read)
     }
 }
 

@@ -17,6 +17,7 @@
 pub mod after;
 pub mod consoles;
 pub mod hotplug;
+mod lookout;
 pub mod mounts;
 pub mod power;
 pub mod rescue;

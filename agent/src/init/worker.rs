@@ -13,13 +13,12 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
-    sync::atomic::{AtomicBool, Ordering},
-    thread::JoinHandle,
     time::Duration,
 };
 
 use super::after::{Ending, ending, wish};
 use super::hotplug::{self, Drivers};
+use super::lookout::Lookout;
 use super::rescue::Rescue;
 use super::{UNIT, consoles, mounts, supervisor};
 use crate::clock::{Clock, SystemClock, set_clock};
@@ -36,7 +35,7 @@ use crate::net::{self};
 use crate::outcome::Outcome;
 use crate::report::{Announced, Reporter};
 use crate::run::{Machine, run, volume};
-use crate::search::{Devices, Readers, SETTLE_TIME, block_devices, is_fixed, replacement, search};
+use crate::search::{Devices, Readers, SETTLE_TIME, block_devices, is_fixed, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 use crate::{facts, inventory};
@@ -44,10 +43,6 @@ use recipe::Delivery;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const PAUSE: Duration = Duration::from_secs(60);
-/// When the media are read again for the first time while the controller of the job is not reached.
-const FIRST_LOOK: Duration = Duration::from_secs(60);
-/// The pause between two such reads.
-const NEXT_LOOK: Duration = Duration::from_secs(30);
 
 /// Runs as the worker; `fault` is the reason of the end of an earlier one. Returns the exit code for the first process.
 pub fn work(fault: Option<String>) -> ExitCode {
@@ -259,58 +254,6 @@ fn connect(
         }
     });
     Ok(())
-}
-
-/// A thread that reads the media while the controller of a job is not reached: an older medium must not hide a newer one.
-struct Lookout {
-    has_found: Arc<AtomicBool>,
-    is_over: Arc<AtomicBool>,
-    thread: JoinHandle<Readers>,
-}
-
-impl Lookout {
-    /// Begins to read, a minute after this call and each half minute after it.
-    fn begin(readers: Readers, found: FoundTask, refused: RefusedJobs, log: &Log) -> Self {
-        let (has_found, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (finds, ends, log) = (Arc::clone(&has_found), Arc::clone(&is_over), log.clone());
-        let thread = std::thread::spawn(move || {
-            let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
-            let devices = Devices {
-                list: &|| block_devices(sys, dev),
-                is_fixed: &|path| is_fixed(sys, path),
-                settle: SETTLE_TIME,
-            };
-            let mut pause = FIRST_LOOK;
-            while !ends.load(Ordering::Relaxed) && !finds.load(Ordering::Relaxed) {
-                std::thread::park_timeout(pause);
-                pause = NEXT_LOOK;
-                let serials = MachineSerials::read(sys);
-                let found = || replacement(&readers, &devices, &serials, &refused, &found, &log).is_some();
-                if !ends.load(Ordering::Relaxed) && found() {
-                    finds.store(true, Ordering::Relaxed);
-                }
-            }
-            readers
-        });
-        Self { has_found, is_over, thread }
-    }
-
-    /// Whether a medium holds a job that replaces this one.
-    fn has_found(&self) -> bool {
-        self.has_found.load(Ordering::Relaxed)
-    }
-
-    /// Ends the reading.
-    fn stop(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-    }
-
-    /// Ends the reading. Returns the readers, which know the devices that do not respond.
-    fn end(self) -> Readers {
-        self.stop();
-        self.thread.join().unwrap_or_default()
-    }
 }
 
 /// Ends the worker, or stays for as long as the machine is on.

@@ -365,9 +365,7 @@ async fn start_in(
     let (keys, store) = open_data(&settings, &lock, clock.now()).await?;
     lock.watch_database()?;
     // What is written from here on is not earlier than what the controller before has written.
-    if let Some(former) = store.former_run(clock.machine_run()).await? {
-        clock.resume(former);
-    }
+    store.resume_clock(&*clock).await?;
     let lock = Arc::new(lock);
     let origin = origin::Origin::begin(&settings.storage_root, &store, clock.now()).await?;
     let registry = match settings.enable_registry {

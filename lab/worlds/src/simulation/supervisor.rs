@@ -265,9 +265,7 @@ impl Supervisor {
         let (stopped, its_clock) = (stop.clone(), Arc::clone(&clock));
         let engine_task = tokio::spawn(async move {
             let begins = async {
-                if let Some(former) = store.former_run(its_clock.machine_run()).await? {
-                    its_clock.resume(former);
-                }
+                store.resume_clock(&*its_clock).await?;
                 store.begin_instance(instance, its_clock.now(), Some(Arc::clone(&its_clock))).await
             };
             match begins.await {

@@ -2,6 +2,7 @@
 
 use super::Api;
 use super::error::ApiError;
+use super::health::{folder_of, free};
 use access::audit::AuditAction;
 use store::{AuditFilter, Store};
 use telemetry::HostGauges;
@@ -39,6 +40,7 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
         active_runs: api.engine.active_runs(),
         free_bytes: disk.map_or(0, |(free, _, block)| free.saturating_mul(block)),
         size_bytes: disk.map_or(0, |(_, all, block)| all.saturating_mul(block)),
+        database_free_bytes: free(folder_of(&api.database)).unwrap_or(0),
         backup,
         own_backup,
         certificate_end: certificate.map(|until| until.timestamp().as_second()),

@@ -177,16 +177,23 @@ fn room(disk: &str, free: Result<u64, Errno>) -> ReadinessCheck {
     }
 }
 
+/// The folder of the database file.
+pub(super) fn folder_of(database: &Path) -> &Path {
+    match database.parent() {
+        // The folder of a relative path without a folder.
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        folder => folder.unwrap_or(database),
+    }
+}
+
 /// The folder of the database if it is on another disk than the data directory, or cannot be read.
 fn on_another_disk<'a>(database: &'a Path, storage: &Path) -> Option<&'a Path> {
     let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    let folder = database.parent()?;
-    // The folder of a relative path without a folder.
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let folder = folder_of(database);
     (device(folder) != device(storage)).then_some(folder)
 }
 
-fn free(path: &Path) -> Result<u64, Errno> {
+pub(super) fn free(path: &Path) -> Result<u64, Errno> {
     let room = rustix::fs::statvfs(path)?;
     Ok(room.f_bavail.saturating_mul(room.f_frsize))
 }

@@ -178,7 +178,7 @@ async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> 
             part("/webhook_id"),
             part("/target"),
             state.to_owned(),
-            part("/behind"),
+            behind(hook),
             part("/retrying"),
             part("/dead_letters"),
         ]
@@ -255,7 +255,7 @@ fn show(hook: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("labels", part("/labels")),
         ("disabled", part("/disabled")),
         ("delivered", part("/delivered")),
-        ("events behind", part("/behind")),
+        ("events behind", behind(hook)),
         ("jobs retrying", part("/retrying")),
         ("dead letters", part("/dead_letters")),
         ("failing since", part("/failing_since")),
@@ -269,6 +269,12 @@ fn show(hook: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         return Ok(());
     }
     output.table(&["JOB", "EVENT", "ATTEMPTS", "NEXT ATTEMPT", "ERROR"], &rows)
+}
+
+/// The number of events behind; the controller counts 10,000 at most.
+fn behind(hook: &Value) -> String {
+    let more = if hook["behind"].as_u64().is_some_and(|behind| behind >= 10_000) { " or more" } else { "" };
+    format!("{}{more}", text(hook, "/behind"))
 }
 
 fn list_of<'a>(response: &'a Value, key: &str) -> &'a [Value] {

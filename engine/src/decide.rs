@@ -171,9 +171,8 @@ pub(super) fn enforce_wait_deadline(
     let Some(passed) = late(report) else { return report.clone() };
     // The step judges by what its last call has seen, which is not stored yet.
     let mut seen = snapshot.clone();
-    let stored = seen.steps.iter_mut().find(|stored| stored.at == record.at);
-    if let (Some(output), Some(stored)) = (&report.output, stored) {
-        stored.output = output.clone();
+    if let (Some(output), Some(stored)) = (&report.output, snapshot.record(record.at)) {
+        seen.put_record(StepRecord { output: output.clone(), ..stored.clone() });
     }
     let mut overdue = step.on_wait_deadline(&seen, &passed);
     let message = format!("the wait for {} passed its deadline {}", passed.reason, passed.deadline);
@@ -298,8 +297,7 @@ pub(super) fn runs_past_deadline(snapshot: &Snapshot, at: Position, workflow: &d
 
 fn write(change: &mut RunChange, ahead: &mut Snapshot, record: StepRecord) {
     change.steps.retain(|old| old.at != record.at);
-    ahead.steps.retain(|old| old.at != record.at);
-    ahead.steps.push(record.clone());
+    ahead.put_record(record.clone());
     change.steps.push(record);
 }
 

@@ -615,8 +615,7 @@ fn remark(workflow: &dyn Workflow, snapshot: &Snapshot) -> Option<Remark> {
 fn written(before: &Snapshot, run: Run, change: RunChange) -> Snapshot {
     let mut after = Snapshot { run, ..before.clone() };
     for record in change.steps {
-        after.steps.retain(|old| old.at != record.at);
-        after.steps.push(record);
+        after.put_record(record);
     }
     after.steps.sort_by_key(|record| record.at);
     if let Some(plan) = change.plan {

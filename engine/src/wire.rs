@@ -133,7 +133,7 @@ impl CallMessage {
             run: run.clone(),
             input: (**input).clone(),
             plan: (**plan).clone(),
-            steps: steps.clone(),
+            steps: steps.iter().map(|record| StepRecord::clone(record)).collect(),
             signals: signals.clone(),
             record: call.record.clone(),
             reentered: call.reentered,
@@ -165,7 +165,7 @@ impl CallMessage {
             input: Arc::new(input),
             recipe: None,
             plan: Arc::new(plan),
-            steps,
+            steps: steps.into_iter().map(Arc::new).collect(),
             signals,
             media: Vec::new(),
         };

@@ -22,7 +22,6 @@
 
 mod counting;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,6 +38,7 @@ use super::body::{ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::grant_error::GrantError;
 use super::grant_store::{GrantStore, GrantStoreUnavailable};
+use super::least_used::LeastUsed;
 use super::library::Library;
 use super::offload::offload;
 use super::os_medium::{BeaconChannel, OpenBlob, OpenOsImage, OsBlobs, OsImage};
@@ -96,7 +96,7 @@ struct Inner {
     limits: CacheLimits,
     /// Counts the calls that ended grants. A load that sees the count change looks its grant up again.
     ends: AtomicU64,
-    cache: Mutex<Cache>,
+    cache: Mutex<LeastUsed<OpenGrant>>,
     recent: Mutex<RecentImages>,
     verified: Mutex<VerifiedFiles>,
     refusals: Mutex<Refusals>,
@@ -104,18 +104,6 @@ struct Inner {
     /// The controller instance, for the log lines.
     worker_id: OnceLock<String>,
     listener: Arc<OnceLock<Arc<dyn BeaconListener>>>,
-}
-
-#[derive(Default)]
-struct Cache {
-    grants: HashMap<String, Cached>,
-    weight: usize,
-    clock: u64,
-}
-
-struct Cached {
-    open: Arc<OpenGrant>,
-    used: u64,
 }
 
 /// A grant whose image can be read now, shared by the requests that use it; each read is reported to it.
@@ -339,12 +327,7 @@ impl MediaGrants {
     }
 
     fn cached(&self, token_hash: &str) -> Option<Arc<OpenGrant>> {
-        let mut cache = self.0.cache.lock();
-        cache.clock += 1;
-        let used = cache.clock;
-        let cached = cache.grants.get_mut(token_hash)?;
-        cached.used = used;
-        Some(cached.open.clone())
+        self.0.cache.lock().get(token_hash)
     }
 
     async fn load(&self, token_hash: String) -> Result<Arc<OpenGrant>, GrantError> {
@@ -574,44 +557,23 @@ impl MediaGrants {
         if self.0.ends.load(Ordering::SeqCst) != ends {
             return None;
         }
-        cache.clock += 1;
-        let used = cache.clock;
-        if let Some(cached) = cache.grants.get_mut(token_hash) {
-            cached.used = used;
-            return Some(cached.open.clone());
+        if let Some(cached) = cache.get(token_hash) {
+            return Some(cached);
         }
-        cache.weight += open.weight;
-        cache.grants.insert(token_hash.to_owned(), Cached { open: open.clone(), used });
-        let CacheLimits { grants, bytes } = self.0.limits;
-        while cache.grants.len() > grants.max(1) || (cache.weight > bytes && cache.grants.len() > 1) {
-            // Idle grants first: a grant that leaves the cache while it is read can no longer be marked as ended, and its
-            // readers would not be disconnected.
-            let oldest = cache
-                .grants
-                .iter()
-                .min_by_key(|(_, cached)| (Arc::strong_count(&cached.open) > 1, cached.used))
-                .map(|(hash, _)| hash.clone());
-            let Some(cached) = oldest.and_then(|hash| cache.grants.remove(&hash)) else { break };
-            cache.weight -= cached.open.weight;
-        }
+        cache.insert(token_hash, open.clone(), open.weight);
+        // A grant that leaves the cache while it is read can no longer be marked as ended, and its readers would not be
+        // disconnected: idle grants go first.
+        cache.trim(self.0.limits.grants, self.0.limits.bytes);
         Some(open.clone())
     }
 
     fn drop_where(&self, chosen: impl Fn(&str, &OpenGrant) -> bool) {
-        let mut dropped = Vec::new();
-        {
+        let dropped = {
             let mut cache = self.0.cache.lock();
             // Under the lock: a concurrent load either sees the new count, or its grant is removed here.
             self.0.ends.fetch_add(1, Ordering::SeqCst);
-            cache.grants.retain(|hash, cached| {
-                let drop = chosen(hash, &cached.open);
-                if drop {
-                    dropped.push(cached.open.clone());
-                }
-                !drop
-            });
-            cache.weight -= dropped.iter().map(|open| open.weight).sum::<usize>();
-        }
+            cache.take_where(chosen)
+        };
         for open in dropped {
             open.ended.store(true, Ordering::Relaxed);
             self.0.recorder.flush_soon(&open.reads);

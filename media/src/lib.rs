@@ -46,6 +46,7 @@ mod grant_error;
 mod grant_store;
 mod grants;
 mod job_document;
+mod least_used;
 mod library;
 mod offload;
 mod os_medium;

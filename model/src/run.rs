@@ -368,8 +368,8 @@ pub struct Snapshot {
     pub recipe: Option<Arc<JobRecipe>>,
     /// The plan.
     pub plan: Arc<RunPlan>,
-    /// The step records.
-    pub steps: Vec<StepRecord>,
+    /// The step records. Each is shared with the snapshots before and after it, because most changes of a run write one.
+    pub steps: Vec<Arc<StepRecord>>,
     /// The signals that the run has received.
     pub signals: Vec<Signal>,
     /// The reads through the media grants of the run. A claim reads them only for a run whose deadline has passed.
@@ -416,9 +416,14 @@ impl Snapshot {
         Self { run, input, recipe, plan, steps: Vec::new(), signals: Vec::new(), media: Vec::new() }
     }
 
+    /// All step records.
+    pub fn records(&self) -> impl DoubleEndedIterator<Item = &StepRecord> {
+        self.steps.iter().map(Arc::as_ref)
+    }
+
     /// The record at a position.
     pub fn record(&self, at: Position) -> Option<&StepRecord> {
-        self.steps.iter().find(|record| record.at == at)
+        self.records().find(|record| record.at == at)
     }
 
     /// The signals that are not consumed yet.
@@ -428,7 +433,16 @@ impl Snapshot {
 
     /// The records of all instances of a step.
     pub fn records_of<'a>(&'a self, name: &'a StepName) -> impl DoubleEndedIterator<Item = &'a StepRecord> {
-        self.steps.iter().filter(move |record| record.name == *name)
+        self.records().filter(move |record| record.name == *name)
+    }
+
+    /// Adds the record of a position, or replaces it.
+    pub fn put_record(&mut self, record: StepRecord) {
+        let record = Arc::new(record);
+        match self.steps.iter_mut().find(|old| old.at == record.at) {
+            Some(old) => *old = record,
+            None => self.steps.push(record),
+        }
     }
 }
 

@@ -87,7 +87,7 @@ pub(super) fn refused_attempts(
 pub(super) fn time_of(snapshot: &Snapshot, steps: &[&StepName]) -> Duration {
     let of_step = |record: &&StepRecord| steps.contains(&&record.name);
     let took = |record: &StepRecord| Some(record.ended_at?.since(record.started_at));
-    snapshot.steps.iter().filter(of_step).filter_map(took).sum()
+    snapshot.records().filter(of_step).filter_map(took).sum()
 }
 
 /// Returns the time that the way through the slot plans has taken, the current step included.

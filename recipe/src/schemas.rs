@@ -13,11 +13,11 @@
 //! So a recipe of version 1 that names no version stays one, with the errors of version 1, and no recipe that is valid under
 //! version 1 is read as another version.
 //!
-//! Schemas are compiled once and shared by clones. Nothing is fetched: a `$ref` to another document is a compile error.
+//! Schemas are compiled once and shared by clones: a given one when it is read, a built-in one for its first recipe. Nothing is fetched: a `$ref` to another document is a compile error.
 //! Patterns run on a linear-time engine, so no text makes them slow.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
@@ -67,24 +67,46 @@ struct SchemaVersion {
     id: String,
     text: String,
     document: Value,
-    validator: jsonschema::Validator,
+    /// Filled at the first use.
+    compiled: OnceLock<jsonschema::Validator>,
 }
 
 impl SchemaVersion {
-    fn compile(text: &str) -> Result<Self, SchemaError> {
+    /// Reads a schema without compiling it.
+    fn read(text: &str) -> Result<Self, SchemaError> {
         if text.len() > MAX_SCHEMA_BYTES {
             return Err(SchemaError::TooLarge(text.len()));
         }
         let document: Value = serde_json::from_str(text).map_err(SchemaError::NotJson)?;
         let id = document.get("$id").and_then(Value::as_str).ok_or(SchemaError::NoId)?;
         let id = id.trim_end_matches('#').to_owned();
-        let validator = jsonschema::options()
+        Ok(Self { id, text: text.to_owned(), document, compiled: OnceLock::new() })
+    }
+
+    fn compile(text: &str) -> Result<Self, SchemaError> {
+        let version = Self::read(text)?;
+        let compiled = OnceLock::from(version.build()?);
+        Ok(Self { compiled, ..version })
+    }
+
+    fn build(&self) -> Result<jsonschema::Validator, SchemaError> {
+        jsonschema::options()
             .with_draft(jsonschema::Draft::Draft7)
             .with_pattern_options(jsonschema::PatternOptions::regex())
             .should_validate_formats(true)
-            .build(&document)
-            .map_err(|error| SchemaError::Compile { id: id.clone(), reason: cut(&error.to_string(), 300) })?;
-        Ok(Self { id, text: text.to_owned(), document, validator })
+            .build(&self.document)
+            .map_err(|error| SchemaError::Compile {
+                id: self.id.clone(),
+                reason: cut(&error.to_string(), 300),
+            })
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "only a built-in schema is not compiled yet; a test compiles them"
+    )]
+    fn validator(&self) -> &jsonschema::Validator {
+        self.compiled.get_or_init(|| self.build().expect("the built-in recipe schemas compile"))
     }
 }
 
@@ -128,14 +150,15 @@ impl fmt::Debug for RecipeSchemas {
 
 impl RecipeSchemas {
     /// Returns the built-in schemas.
-    #[expect(clippy::expect_used, reason = "the texts are part of the program; a test compiles them")]
+    #[expect(
+        clippy::expect_used,
+        reason = "the texts are part of the program; a test reads and compiles them"
+    )]
     pub fn builtin() -> Self {
-        let current = Self::from_text(CURRENT).expect("the built-in recipe schema compiles");
-        let mut both = current.with_previous(FIRST).expect("the first recipe schema compiles");
-        if let Some(first) = both.versions.last() {
-            both.unnamed = Arc::clone(first);
-        }
-        both
+        let [current, first] = [CURRENT, FIRST].map(|text| {
+            Arc::new(SchemaVersion::read(text).expect("the built-in recipe schemas are schemas"))
+        });
+        Self { versions: Arc::from([current, Arc::clone(&first)]), unnamed: first }
     }
 
     /// Compiles a single schema, such as the one beside the recipe in a task image.
@@ -183,7 +206,7 @@ impl RecipeSchemas {
     pub fn validate(&self, raw: &str) -> Result<Recipe, Vec<FieldError>> {
         let value = parse::parse(raw)?;
         let version = self.choose(&value).map_err(|error| vec![error])?;
-        let errors = explain::errors(&version.document, &value, &version.validator);
+        let errors = explain::errors(&version.document, &value, version.validator());
         if !errors.is_empty() {
             return Err(bounded(errors));
         }

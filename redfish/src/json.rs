@@ -12,6 +12,7 @@
 //! Specification: DSP0266 clauses 7.5 (data model) and 9 (JSON payloads).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use serde_json::{Map, Value};
@@ -36,7 +37,7 @@ pub(crate) struct Resource {
     /// The `Allow` header, if there was one.
     pub(crate) allow: Option<String>,
     /// The members of the object.
-    pub(crate) fields: Map<String, Value>,
+    pub(crate) fields: Arc<Map<String, Value>>,
 }
 
 impl Resource {
@@ -47,7 +48,7 @@ impl Resource {
         };
         let in_body = || text(&fields, "@odata.etag").filter(|etag| !etag.is_empty());
         let etag = header("etag").or_else(in_body);
-        Resource { path: path.to_owned(), etag, allow: header("allow"), fields }
+        Resource { path: path.to_owned(), etag, allow: header("allow"), fields: Arc::new(fields) }
     }
 }
 

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use access::tls::unverifiable;
-use controller::app::backup::beside_data;
+use controller::app::backup::beside_data_in_time;
 use controller::app::tls_options;
 use settings::descriptors::{self, DescriptorBudget};
 use settings::{DEFINITIONS, reference};
@@ -69,7 +69,7 @@ pub(super) fn run(command: ConfigCommand, output: &mut Output<'_>) -> Result<(),
             // A file that cannot be used is an error of the start, with its own words.
             let certificate = unverifiable(&tls_options(&settings)).ok().flatten();
             let warnings: Vec<String> =
-                files.into_iter().chain(beside_data(&settings)).chain(certificate).collect();
+                files.into_iter().chain(beside_data_in_time(&settings)).chain(certificate).collect();
             if output.json {
                 return output.document(&json!({"valid": true, "warnings": warnings}));
             }

@@ -338,9 +338,8 @@ impl Claimer {
             next_run_at: Some(expires_at.plus(self.grace)),
             ..old.clone()
         };
-        let expected = old.version();
-        let Some(run) = write_row(connection, &run, expected, self.now)? else { return Ok(None) };
-        project(connection, &run, self.now)?;
+        let Some(run) = write_row(connection, old, &run, self.now)? else { return Ok(None) };
+        project(connection, old, &run, self.now)?;
         if is_overdue(&before.run, self.now) {
             before.media = grants::media_evidence(connection, OPERATION, run.id)?;
         }

@@ -199,7 +199,7 @@ pub(super) fn commit(
     if let Some(refused) = create_children(connection, &change.children)? {
         return Ok(refused);
     }
-    let Some(run) = write_row(connection, &change.run, expected, now)? else { return Ok(Committed::Lost) };
+    let Some(run) = write_row(connection, &current, &change.run, now)? else { return Ok(Committed::Lost) };
     for record in &change.steps {
         write_step(connection, id, record)?;
     }
@@ -221,7 +221,7 @@ pub(super) fn commit(
     }
     apply_effects(connection, id, now, &change.effects)?;
     append_events(connection, OPERATION, Some(id), run.server.as_ref(), now, &change.events)?;
-    project(connection, &run, now)?;
+    project(connection, &current, &run, now)?;
     if current.phase.is_forward() && !run.phase.is_forward() {
         locks::withdraw(connection, &run)?;
         locks::release_permits(connection, &run, now)?;
@@ -263,23 +263,20 @@ fn create_children(connection: &Connection, children: &[NewRun]) -> Result<Optio
     Ok(None)
 }
 
-/// Replaces the row of a run if it still has this version. Returns the new row; `None` when nothing was written.
+/// Replaces the row `old` of a run if it still has its version. Returns the new row; `None` when nothing was written.
 pub(super) fn write_row(
     connection: &Connection,
+    old: &Run,
     new: &Run,
-    expected: RunVersion,
     now: Time,
 ) -> Result<Option<Run>, StoreError> {
+    let expected = old.version();
     let last_worker = new.lease.as_ref().map(|lease| lease.owner.clone()).or_else(|| new.last_worker.clone());
     let run = Run { revision: expected.revision + 1, updated_at: now, last_worker, ..new.clone() };
     let written = execute(
         connection,
         OPERATION,
-        "UPDATE runs SET phase = ?4, outcome = ?5, step = ?6, wait = ?7, hold = ?8, failure_class = ?9, failure = ?10,
-             queue = ?11, priority = ?12, next_run_at = ?13, deadline_at = ?14, progress_at = ?15, lease_owner = ?16,
-             lease_expires_at = ?17, lease_epoch = ?18, cancel_requested_at = ?19, revision = ?20, updated_at = ?21,
-             last_worker = ?22
-         WHERE id = ?1 AND lease_epoch = ?2 AND revision = ?3",
+        &update_of(old, &run),
         params![
             run.id.to_string(),
             expected.epoch,
@@ -306,6 +303,32 @@ pub(super) fn write_row(
         ],
     )?;
     Ok((written == 1).then_some(run))
+}
+
+/// The statement that writes `new` over `old`. An index whose columns a statement names is written even if no value changes, so the
+/// columns of indexes are named in groups, each when one of them changes: a step that continues changes none of them.
+fn update_of(old: &Run, new: &Run) -> String {
+    let class = |run: &Run| run.failure.as_ref().map(|failure| failure.class.clone());
+    let standing = |run: &Run| (run.phase, run.outcome, class(run), run.cancel_requested_at, run.deadline_at);
+    let moves = standing(old) != standing(new) || (&old.queue, old.priority) != (&new.queue, new.priority);
+    let owner = |run: &Run| run.lease.as_ref().map(|lease| lease.owner.clone());
+    let changes_hands = (owner(old), old.epoch) != (owner(new), new.epoch);
+    let mut columns = "step = ?6, wait = ?7, hold = ?8, failure = ?10, progress_at = ?15, lease_expires_at = ?17, revision = ?20,
+             updated_at = ?21, last_worker = ?22"
+        .to_owned();
+    if moves {
+        columns.push_str(
+            ", phase = ?4, outcome = ?5, failure_class = ?9, queue = ?11, priority = ?12, deadline_at = ?14,
+             cancel_requested_at = ?19",
+        );
+    }
+    if changes_hands {
+        columns.push_str(", lease_owner = ?16, lease_epoch = ?18");
+    }
+    if old.next_run_at != new.next_run_at {
+        columns.push_str(", next_run_at = ?13");
+    }
+    format!("UPDATE runs SET {columns} WHERE id = ?1 AND lease_epoch = ?2 AND revision = ?3")
 }
 
 /// The text of a stage in the column of steps.
@@ -342,19 +365,25 @@ fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Resul
     Ok(())
 }
 
-/// Updates the row of the `jobs` table from the run (docs/seeds.md S000-41). A run without such a row changes nothing.
-pub(super) fn project(connection: &Connection, run: &Run, now: Time) -> Result<(), StoreError> {
+/// Updates the row of the `jobs` table from the run, which was `old` before (docs/seeds.md S000-41). A run without such a row changes
+/// nothing.
+pub(super) fn project(connection: &Connection, old: &Run, run: &Run, now: Time) -> Result<(), StoreError> {
     let lease = run.lease.as_ref();
+    let status_of = |run: &Run| JobStatus::of(&run.workflow, run.phase, run.outcome);
+    // As in `update_of`: two indexes have the status.
+    let status = if status_of(old) == status_of(run) { "" } else { "status = ?2, " };
     execute(
         connection,
         OPERATION,
-        "UPDATE jobs SET status = ?2, failed_step = ?3, outcome = ?4, updated_at = ?5,
-             picked_at = CASE WHEN ?6 IS NULL THEN picked_at WHEN ?6 IS worker_id THEN picked_at ELSE ?5 END,
-             worker_id = coalesce(?6, worker_id), lease_expires_at = ?7
-         WHERE id = ?1",
+        &format!(
+            "UPDATE jobs SET {status}failed_step = ?3, outcome = ?4, updated_at = ?5,
+                 picked_at = CASE WHEN ?6 IS NULL THEN picked_at WHEN ?6 IS worker_id THEN picked_at ELSE ?5 END,
+                 worker_id = coalesce(?6, worker_id), lease_expires_at = ?7
+             WHERE id = ?1"
+        ),
         params![
             run.id.to_string(),
-            JobStatus::of(&run.workflow, run.phase, run.outcome).as_str(),
+            status_of(run).as_str(),
             run.failure.as_ref().map(|failure| failure.step.as_str()),
             run.outcome.map(|outcome| outcome.as_str()),
             now.to_string(),

@@ -357,15 +357,14 @@ fn resume(
     };
     // What was created after the restore is as old as it is.
     let age = now.since(restoration.as_of.max(run.created_at));
-    let expected = run.version();
     let moved = Run {
         restored: false,
         deadline_at: run.deadline_at.plus(age),
         wait: run.wait.clone().map(|wait| Wait { deadline: wait.deadline.plus(age), ..wait }),
-        ..run
+        ..run.clone()
     };
-    if let Some(run) = write_row(connection, &moved, expected, now)? {
-        project(connection, &run, now)?;
+    if let Some(written) = write_row(connection, &run, &moved, now)? {
+        project(connection, &run, &written, now)?;
     }
     append_events(connection, OPERATION, Some(id), moved.server.as_ref(), now, &[event])
 }

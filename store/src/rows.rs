@@ -333,14 +333,14 @@ pub(super) fn steps(
     connection: &Connection,
     operation: &'static str,
     run: &str,
-) -> Result<Vec<StepRecord>, StoreError> {
+) -> Result<Vec<Arc<StepRecord>>, StoreError> {
     all(
         connection,
         operation,
         "SELECT stage, idx, step, key, attempt, epoch, phase, output, started_at, ended_at
          FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
         &[&run],
-        step_record,
+        |columns| step_record(columns).map(Arc::new),
     )
 }
 

@@ -34,6 +34,7 @@ pub(super) struct HostMetrics {
     overloads: Family<Limit, Counter>,
     free: Gauge,
     size: Gauge,
+    database_free: Gauge,
     backup: Gauge,
     backup_success: Gauge,
     backup_age: Gauge,
@@ -61,6 +62,8 @@ pub struct HostGauges {
     pub free_bytes: u64,
     /// Bytes of the data disk.
     pub size_bytes: u64,
+    /// Free bytes of the disk of the database, which is the data disk unless DB_PATH names another one.
+    pub database_free_bytes: u64,
     /// The time of the newest backup, in seconds since 1970; one that is known to be damaged is none.
     pub backup: Option<i64>,
     /// The newest verified backup that the controller made itself: its time in seconds since 1970, its age in seconds, its bytes.
@@ -95,7 +98,9 @@ impl HostMetrics {
         let free = "Free space on the disk of the data directory";
         registry.register_with_unit("data_free", free, bytes.clone(), self.free.clone());
         let size = "Size of the disk of the data directory";
-        registry.register_with_unit("data_size", size, bytes, self.size.clone());
+        registry.register_with_unit("data_size", size, bytes.clone(), self.size.clone());
+        let free = "Free space on the disk of the database, which is that of the data directory unless DB_PATH names another one";
+        registry.register_with_unit("database_free", free, bytes, self.database_free.clone());
         let backup = "Time of the newest backup, 0 without one: with BACKUP_TARGET of the newest one there without damage, otherwise in the audit log";
         registry.register_with_unit("backup_timestamp", backup, seconds.clone(), self.backup.clone());
         let success = "Time of the newest verified backup that the controller made itself, 0 without one";
@@ -155,6 +160,7 @@ impl HostMetrics {
         self.active.set(number(now.active_runs as u64));
         self.free.set(number(now.free_bytes));
         self.size.set(number(now.size_bytes));
+        self.database_free.set(number(now.database_free_bytes));
         self.backup.set(now.backup.unwrap_or(0));
         let (made, age, size) = now.own_backup.unwrap_or((0, 0, 0));
         self.backup_success.set(made);

@@ -1,9 +1,10 @@
 //! `POST /api/v1/batches`.
 //!
 //! ```text
-//!  rows --each validated--> orders --chunks of 500--> one transaction each --> a result per row, in the order of the rows
-//!                                                     (a refused row does not affect the others)
+//!  rows --chunks of 500, each row validated--> runs --> one transaction each --> a result per row, in the order of the rows
+//!                                                      (a refused row does not affect the others)
 //! ```
+//! A chunk is validated while the one before it is written.
 //!
 //! A batch with an idempotency key can be sent again after a crash or a lost response: rows whose jobs exist are found, the
 //! jobs of the other rows are created.
@@ -81,6 +82,13 @@ pub(crate) struct Request {
 /// A validated row before anything is written: id and server of its new job, or the refusal.
 type Row = Result<(RunId, Serial), ApiError>;
 
+/// Validated rows, and the runs to create for them, in the order of the rows.
+struct PreparedChunk {
+    /// Each row's index, its serial number as it was sent, its order in a batch that was sent before, and the row.
+    rows: Vec<(usize, Option<String>, Option<JobOrder>, Row)>,
+    runs: Vec<NewRun>,
+}
+
 /// Creates a batch. The jobs that the response counts as accepted are durable.
 pub(crate) async fn create(
     State(api): State<Api>,
@@ -97,20 +105,19 @@ pub(crate) async fn create(
     check(&request, api.now(), replayed)?;
     let (batch, is_new) = register(&api, &principal, &request, key, &body).await?;
     let mut results = Vec::with_capacity(request.rows.len());
-    let mut rows = request.rows.into_iter().enumerate().peekable();
-    while rows.peek().is_some() {
-        let chunk: Vec<(usize, JobRequest)> = rows
-            .by_ref()
-            .take(CHUNK)
-            .map(|(index, row)| {
-                let (labels, priority) = (&request.labels, request.priority);
-                (
-                    index,
-                    row.or(&request.recipe, &request.maintenance_iso_url, labels, priority, request.deadline),
-                )
-            })
-            .collect();
-        results.extend(create_chunk(&api, &principal, &batch, is_new, chunk).await?);
+    let mut rows = request.rows.into_iter().enumerate().map(|(index, row)| {
+        let (labels, priority) = (&request.labels, request.priority);
+        (index, row.or(&request.recipe, &request.maintenance_iso_url, labels, priority, request.deadline))
+    });
+    let mut prepare_next = async || match rows.by_ref().take(CHUNK).collect::<Vec<_>>() {
+        none if none.is_empty() => Ok(None),
+        chunk => prepare(&api, &principal, &batch, is_new, chunk).await.map(Some),
+    };
+    let mut next = prepare_next().await?;
+    while let Some(chunk) = next {
+        let (written, prepared) = tokio::join!(write(&api, chunk), prepare_next());
+        results.extend(written?);
+        next = prepared?;
     }
     let refused = results.iter().filter(|row| row.result == RowResult::Refused).count();
     // The response shows the gate after the last row.
@@ -196,20 +203,21 @@ pub(super) async fn store(api: &Api, batch: Batch) -> Result<(Batch, bool), ApiE
     }
 }
 
-async fn create_chunk(
+/// Validates rows.
+async fn prepare(
     api: &Api,
     principal: &Principal,
     batch: &Batch,
     is_new: bool,
     chunk: Vec<(usize, JobRequest)>,
-) -> Result<Vec<RowView>, ApiError> {
+) -> Result<PreparedChunk, ApiError> {
     let now = api.now();
     let serials = chunk.iter().filter_map(|(_, row)| row.server_serial.as_deref()?.parse().ok()).collect();
     let resources = api.store().resources_of(serials).await?;
     let (services, batch, name) = (api.services.clone(), batch.clone(), principal.name.clone());
     let id_source = Arc::clone(api.engine.id_source());
     // Validation of hundreds of recipes takes CPU time, so it runs outside of the threads that serve requests.
-    let (mut prepared, mut runs, on_media) = media::offload(move || {
+    let (mut rows, mut runs, on_media) = media::offload(move || {
         let mut runs: Vec<NewRun> = Vec::new();
         let mut on_media: Vec<(RunId, Recipe)> = Vec::new();
         let prepare = |(index, request): (usize, JobRequest)| {
@@ -247,13 +255,18 @@ async fn create_chunk(
         let Err(why) = api.services.check_medium(&recipe).await else { continue };
         runs.retain(|run| run.id != id);
         let is = |row: &Row| matches!(row, Ok((made, _)) if *made == id);
-        if let Some((.., row)) = prepared.iter_mut().find(|(.., row)| is(row)) {
+        if let Some((.., row)) = rows.iter_mut().find(|(.., row)| is(row)) {
             *row = Err(refused(why));
         }
     }
-    let mut outcomes = api.engine.create_many(runs).await?.into_iter();
-    let mut results = Vec::with_capacity(prepared.len());
-    for (index, shown_serial, replay, row) in prepared {
+    Ok(PreparedChunk { rows, runs })
+}
+
+/// Creates the jobs of rows, and returns the results of the rows.
+async fn write(api: &Api, chunk: PreparedChunk) -> Result<Vec<RowView>, ApiError> {
+    let mut outcomes = api.engine.create_many(chunk.runs).await?.into_iter();
+    let mut results = Vec::with_capacity(chunk.rows.len());
+    for (index, shown_serial, replay, row) in chunk.rows {
         let created = match (row, replay) {
             (Ok((id, serial)), _) => match outcomes.next() {
                 Some(created) => created_job(id, &serial, &created),

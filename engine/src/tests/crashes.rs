@@ -15,7 +15,7 @@ async fn a_step_that_runs_again_after_a_crash_receives_its_checkpoint() {
     let id = kit.start("drill", &["a", "b"]).await;
     kit.run_until_stall(&kit.engine).await;
     let intent = kit.snapshot(id).await.steps.remove(0);
-    assert_eq!((intent.phase.as_str(), intent.output), ("intent", json!({ "sent": 1 })));
+    assert_eq!((intent.phase.as_str(), intent.output.clone()), ("intent", json!({ "sent": 1 })));
     let second = kit.engine("two", "default");
     assert_eq!(second.run_until_idle().await.unwrap(), 0, "the lease has not expired");
     kit.clock.advance(LEASE);

@@ -46,7 +46,7 @@ fn call() -> StepCall {
         started_at: now(),
         ended_at: None,
     };
-    snapshot.steps = vec![record.clone()];
+    snapshot.steps = vec![record.clone().into()];
     snapshot.signals = vec![Signal {
         name: "permit".to_owned(),
         key: "permit/gate".to_owned(),

@@ -184,8 +184,9 @@ async fn the_limits_of_a_job_whose_discovery_stored_none_are_those_of_the_settin
     let mut snapshot = bench.snapshot(id).await;
     assert_eq!(services.time_limit(names::MOUNT_MAINTENANCE, &snapshot), None, "none when it was discovered");
     // As an older program stored it.
-    let discovered = snapshot.steps.iter_mut().find(|step| step.name == *names::DISCOVER).unwrap();
+    let mut discovered = snapshot.records_of(names::DISCOVER).next().unwrap().clone();
     discovered.output.as_object_mut().unwrap().remove("slot_plan_limits_ms").expect("stored");
+    snapshot.put_record(discovered);
     assert_eq!(services.time_limit(names::MOUNT_MAINTENANCE, &snapshot), Some(limit));
 }
 

@@ -202,7 +202,11 @@ mod tests {
     }
 
     fn task(path: &str, body: Value) -> Resource {
-        Resource { path: path.to_owned(), fields: body.as_object().unwrap().clone(), ..Resource::default() }
+        Resource {
+            path: path.to_owned(),
+            fields: body.as_object().unwrap().clone().into(),
+            ..Resource::default()
+        }
     }
 
     #[test]

@@ -74,6 +74,22 @@ fn retry_streams_and_dead_letters_are_tables() {
 }
 
 #[test]
+fn events_beyond_the_most_that_are_counted_are_shown_as_more() {
+    let controller = Controller::start(|seen| {
+        let mut hook = hook();
+        hook["behind"] = json!(10_000);
+        match seen.uri.path() {
+            "/api/v1/webhooks" => (200, json!({ "webhooks": [hook] })),
+            _ => (200, hook),
+        }
+    });
+    for words in [&["webhook", "list"][..], &["webhook", "show", "W-1"]] {
+        let shown = controller.shoal(words).ends_with(0).out;
+        assert!(shown.contains("10,000 or more") || shown.contains("10000 or more"), "{shown}");
+    }
+}
+
+#[test]
 fn dead_letters_beyond_the_most_that_are_listed_are_counted() {
     let controller = Controller::start(|seen| match seen.uri.path() {
         "/api/v1/webhooks/W-1" => {

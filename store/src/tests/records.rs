@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::{CANCEL, CausedByReads, DeliverOutcome, EventFilter, JobFilter};
-use model::{Artifact, Failure, GateClosure, Grant, GrantReads, JobStatus, JsonText, PullGrant, StepName};
+use model::{
+    Artifact, Failure, GateClosure, Grant, GrantReads, JobStatus, JsonText, Lease, PullGrant, StepName,
+};
 
 #[tokio::test]
 async fn a_signal_is_stored_once_and_wakes_only_a_run_that_waits_for_it() {
@@ -513,4 +515,45 @@ async fn a_held_job_needs_an_operator_and_is_not_overdue_and_only_open_runs_are_
     let mut open: Vec<RunId> = kit.store.unfinished_of(runs.clone()).await.unwrap().into_iter().collect();
     open.sort();
     assert_eq!(open, [runs[0], runs[2]]);
+}
+
+#[tokio::test]
+async fn a_change_is_stored_whole_whichever_columns_it_changes() {
+    let kit = Kit::new();
+    let id = kit.create_run(new_run(at(0))).await;
+    let claimed = kit.claim_one("w1", at(0)).await.run;
+    let changes: [fn(&mut Run); 12] = [
+        |_| {},
+        |run| run.step = Some(StepName::from("one")),
+        |run| run.next_run_at = Some(at(40)),
+        |run| run.lease = None,
+        |run| run.lease = Some(Lease { owner: "w2".to_owned(), expires_at: at(90) }),
+        |run| run.epoch += 1,
+        |run| run.priority = 7,
+        |run| run.queue = "other".to_owned(),
+        |run| run.deadline_at = at(5000),
+        |run| run.cancel_requested_at = Some(at(3)),
+        |run| (run.phase, run.outcome) = (Phase::Finishing, Some(Outcome::Cancelled)),
+        |run| run.progress_at = at(60),
+    ];
+    let mut old = claimed;
+    for (second, change) in (1..).zip(changes) {
+        let mut new = old.clone();
+        change(&mut new);
+        let Committed::Applied(written) = kit.commit(RunChange::of(new.clone()), &old, at(second)).await
+        else {
+            panic!("not written");
+        };
+        let expected = Run {
+            revision: old.revision + 1,
+            updated_at: at(second),
+            last_worker: new.lease.as_ref().map(|lease| lease.owner.clone()).or(new.last_worker.clone()),
+            ..new
+        };
+        assert_eq!(*written, expected);
+        assert_eq!(kit.run(id).await, expected);
+        old = expected;
+    }
+    let faults: String = kit.outside().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(faults, "ok", "each index has what the table has");
 }

@@ -60,6 +60,22 @@ fn job(id: &Option<String>) -> Cell {
     }
 }
 
+/// The largest number of events behind that the controller counts.
+const MAX_BEHIND: u64 = 10_000;
+
+/// The number of events behind; of so many that they are not counted, that there are more.
+fn behind(webhook: &WebhookJson) -> String {
+    let more = if webhook.behind >= MAX_BEHIND { " or more" } else { "" };
+    format!("{}{more}", words::thousands(webhook.behind))
+}
+
+fn events_behind(webhook: &WebhookJson, one: &str, many: &str) -> String {
+    match webhook.behind {
+        1 => format!("1 {one}"),
+        _ => format!("{} {many}", behind(webhook)),
+    }
+}
+
 impl TableView {
     /// All webhooks.
     pub fn webhooks(f: Frame, page: &WebhookPage) -> Self {
@@ -69,7 +85,7 @@ impl TableView {
             vec![
                 Cell::Named(path(&webhook.webhook_id), webhook.target.clone(), selects(webhook)),
                 Cell::Said(badge, why),
-                Cell::Text(words::thousands(webhook.behind)),
+                Cell::Text(behind(webhook)),
                 Cell::Text(words::thousands(webhook.retrying)),
                 Cell::Text(words::thousands(webhook.dead_letters)),
             ]
@@ -96,7 +112,7 @@ impl TableView {
             fact("State", Cell::Said(badge, why)),
             fact("Sends", Cell::Text(selects(webhook))),
             fact("Delivered", Cell::Text(words::count(webhook.delivered, "event", "events"))),
-            fact("Behind", Cell::Text(words::count(webhook.behind, "event", "events"))),
+            fact("Behind", Cell::Text(events_behind(webhook, "event", "events"))),
             fact(
                 "Made",
                 Cell::Two(
@@ -258,7 +274,7 @@ impl FormView {
                     State::Working,
                     format!(
                         "It continues after the last delivered event: {} sent.",
-                        words::count(webhook.behind, "event is", "events are")
+                        events_behind(webhook, "event is", "events are")
                     ),
                 )
                 .yes("Enable the webhook"),
@@ -267,7 +283,7 @@ impl FormView {
                     State::Failed,
                     format!(
                         "It receives nothing more; {} not delivered and {} forgotten.",
-                        words::count(webhook.behind, "event is", "events are"),
+                        events_behind(webhook, "event is", "events are"),
                         words::count(webhook.dead_letters, "dead letter is", "dead letters are")
                     ),
                 )

@@ -8,7 +8,7 @@
 //! Invariants: no request and no start looks at the target, because a folder whose server is away blocks the thread that looks; one look
 //! is under way at a time.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -58,12 +58,7 @@ impl TargetWarning {
             Ok(Err(_)) => return,
             Err(_) => {
                 *pending = Some(look);
-                self.settings.backup_target.as_ref().map(|target| {
-                    format!(
-                        "BACKUP_TARGET {target} does not respond: no backup is made until it does; check its disk, or the server that \
-                         it is mounted from"
-                    )
-                })
+                silent(&self.settings)
             }
         };
         let mut known = self.text.lock();
@@ -72,6 +67,32 @@ impl TargetWarning {
         }
         *known = text;
     }
+}
+
+/// The warning about a target that does not respond.
+fn silent(settings: &Settings) -> Option<String> {
+    settings.backup_target.as_ref().map(|target| {
+        format!(
+            "BACKUP_TARGET {target} does not respond: no backup is made until it does; check its disk, or the server that it is \
+             mounted from"
+        )
+    })
+}
+
+/// [`beside_data`] for a command: a target that does not respond within five seconds is a warning too. The thread that waits for it
+/// ends with the process.
+pub fn beside_data_in_time(settings: &Settings) -> Option<String> {
+    look_in_time(settings, Arc::new(beside_data))
+}
+
+fn look_in_time(settings: &Settings, look: Look) -> Option<String> {
+    let (found, wait) = mpsc::channel();
+    let of_thread = settings.clone();
+    std::thread::spawn(move || {
+        // The receiver may have given up.
+        let _late = found.send(look(&of_thread));
+    });
+    wait.recv_timeout(PATIENCE).unwrap_or_else(|_| silent(settings))
 }
 
 /// Why a backup at this target may be lost together with the data; `None` if there is no such reason. Blocks on the disk of a folder.
@@ -115,7 +136,6 @@ pub fn beside_data(settings: &Settings) -> Option<String> {
 mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc;
 
     use super::*;
 
@@ -145,5 +165,18 @@ mod tests {
         warning.refresh().await;
         assert_eq!(warning.text().as_deref(), Some("beside the data"));
         assert_eq!(looks.load(Ordering::SeqCst), 1, "a later round waits for the same look");
+    }
+    #[test]
+    fn a_command_does_not_wait_for_a_folder_that_does_not_respond() {
+        let mut settings = super::super::tests::settings(Path::new("/nowhere/data"));
+        settings.backup_target = Some(BackupTarget::Folder("/nowhere/backups".into()));
+        let (server, away) = mpsc::channel::<()>();
+        let away = Mutex::new(away);
+        let look: Look = Arc::new(move |_| away.lock().recv().ok().map(|()| "beside the data".to_owned()));
+        let text = look_in_time(&settings, look).unwrap();
+        assert!(text.contains("/nowhere/backups does not respond"), "{text}");
+        drop(server);
+        let text = look_in_time(&settings, Arc::new(|_| Some("beside the data".to_owned())));
+        assert_eq!(text.as_deref(), Some("beside the data"));
     }
 }

@@ -18,7 +18,7 @@ use super::make::{CopyOrder, copy_data, needed};
 use super::names::{SUMMARY, names, sync_directory};
 use super::partial::{PartialBackup, remove_abandoned};
 use super::series::{stem, stem_of};
-use super::state::BackupRecord;
+use super::state::{BackupDisk, BackupRecord};
 use super::summary::{BackupSummary, SeriesPlace};
 use super::verify::{read_summary, verify_as};
 use super::work::{Phase, Work};
@@ -36,7 +36,7 @@ pub(super) struct PreparedFolder {
     pub(super) partial: PartialBackup,
     pub(super) summary: BackupSummary,
     pub(super) digest: String,
-    pub(super) apart: bool,
+    pub(super) disk: BackupDisk,
 }
 
 /// A folder of backups.
@@ -65,18 +65,20 @@ impl Folder {
         }
     }
 
-    /// Whether the folder is on another disk than the data.
+    /// The disk that the folder is on.
     ///
     /// # Errors
-    /// When there is no folder, or `newest` was made on another disk than the data and the folder is beside them: an empty mount point,
-    /// in which nothing is written and nothing is judged.
-    fn require_disk(&self, newest: Option<&BackupRecord>) -> Result<bool, BackupError> {
+    /// When there is no folder, or the disk on which `newest` was made is not the one that is there: an empty mount point, in which
+    /// nothing is written and nothing is judged.
+    fn require_disk(&self, newest: Option<&BackupRecord>) -> Result<BackupDisk, BackupError> {
         self.require()?;
-        let apart = !same_disk(&self.path, &self.data);
-        if !apart && newest.is_some_and(|newest| newest.apart) {
+        let parent = self.path.parent().unwrap_or(&self.path);
+        let mounted = !same_disk(&self.path, parent);
+        let disk = BackupDisk { apart: !same_disk(&self.path, &self.data), mounted };
+        if newest.is_some_and(|newest| newest.disk.is_missing(disk)) {
             return Err(BackupError::NotMounted { path: self.path.clone() });
         }
-        Ok(apart)
+        Ok(disk)
     }
 
     /// Copies and verifies. `former` is the newest good backup in the folder, with which equal content is shared; `newest` may be a
@@ -89,7 +91,7 @@ impl Folder {
         work: &Work,
         now: Time,
     ) -> Result<PreparedFolder, BackupError> {
-        let apart = self.require_disk(newest)?;
+        let disk = self.require_disk(newest)?;
         self.sweep(&place.id)?;
         let sharing = former.map(|former| self.path.join(&former.name)).filter(|path| path.is_dir());
         let sharing = sharing.map_or(Sharing::Nothing, Sharing::Earlier);
@@ -108,7 +110,7 @@ impl Folder {
         work.begin(Phase::Verifying);
         let summary = verify_as(partial.path(), work)?;
         let digest = digest_of_summary(partial.path())?;
-        Ok(PreparedFolder { partial, summary, digest, apart })
+        Ok(PreparedFolder { partial, summary, digest, disk })
     }
 
     /// Whether a backup of this digest has this name.
@@ -149,7 +151,7 @@ impl Folder {
         if let Some(record) = records.iter().find(|record| record.name == name)
             && !self.contains(record)?
         {
-            // An empty mount point on a third disk is apart from the data too.
+            // Another disk may be mounted there.
             let is_there = |record: &BackupRecord| self.path.join(&record.name).exists();
             return Err(match records.iter().any(is_there) {
                 true => BackupError::not_as_made(),

@@ -64,7 +64,7 @@ mod tests;
 mod verify;
 mod work;
 
-pub use beside::beside_data;
+pub use beside::{beside_data, beside_data_in_time};
 pub use error::BackupError;
 pub use folder::same_disk;
 pub use make::back_up;

@@ -35,11 +35,32 @@ pub(super) struct BackupRecord {
     pub(super) verified_at: Time,
     /// The damage of the backup, in words, if a verification found any.
     pub(super) damage: Option<String>,
-    /// Whether the backup is on another disk than the data.
-    pub(super) apart: bool,
+    /// The disk on which the backup was made.
+    #[serde(flatten)]
+    pub(super) disk: BackupDisk,
     /// The number of pieces of content that were damaged or missing in the data directory and are not in it.
     #[serde(default)]
     pub(super) left_out: usize,
+}
+
+/// How the disk of a backup is known to be there. Neither is true of an empty mount point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct BackupDisk {
+    /// The disk is not that of the data.
+    pub(super) apart: bool,
+    /// The disk is mounted at the folder of the backups.
+    #[serde(default)]
+    pub(super) mounted: bool,
+}
+
+impl BackupDisk {
+    /// The disk of a registry, which no folder of this host leads to.
+    pub(super) const ELSEWHERE: Self = Self { apart: true, mounted: false };
+
+    /// Whether `now`, which the same folder leads to, lacks what this disk had.
+    pub(super) fn is_missing(self, now: Self) -> bool {
+        (self.apart && !now.apart) || (self.mounted && !now.mounted)
+    }
 }
 
 impl BackupRecord {
@@ -47,7 +68,7 @@ impl BackupRecord {
         summary: &BackupSummary,
         (name, target): (&str, &str),
         digest: String,
-        apart: bool,
+        disk: BackupDisk,
         verified_at: Time,
     ) -> Self {
         Self {
@@ -62,7 +83,7 @@ impl BackupRecord {
             digest,
             verified_at,
             damage: None,
-            apart,
+            disk,
             left_out: summary.damaged.len(),
         }
     }
@@ -156,7 +177,7 @@ mod tests {
             digest: "sha256:0".to_owned(),
             verified_at: "2026-01-01T00:00:00Z".parse().unwrap(),
             damage: damaged.then(|| "damaged".to_owned()),
-            apart: true,
+            disk: BackupDisk::ELSEWHERE,
             left_out: 0,
         }
     }

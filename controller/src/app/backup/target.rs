@@ -13,7 +13,7 @@ use super::make::{CopyOrder, copy_data, needed};
 use super::partial::{PartialBackup, remove_abandoned};
 use super::remote::{Packed, RemoteBackupError, RemoteRegistry, pack};
 use super::series::{name_of, stem, stem_of};
-use super::state::BackupRecord;
+use super::state::{BackupDisk, BackupRecord};
 use super::summary::SeriesPlace;
 use super::verify::verify_as;
 use super::work::{Phase, Work};
@@ -110,7 +110,7 @@ impl Target {
                         now,
                     )?;
                     let record =
-                        BackupRecord::of(&made.summary, (&name, &shown), made.digest, made.apart, now);
+                        BackupRecord::of(&made.summary, (&name, &shown), made.digest, made.disk, now);
                     Ok(Prepared { record, held: Held::Folder(made.partial) })
                 })
                 .await
@@ -142,7 +142,7 @@ impl Target {
                 .await?;
                 registry.push(&packed, work).await?;
                 let digest = packed.digest.clone();
-                let record = BackupRecord::of(&summary, (&name, &shown), digest, true, now);
+                let record = BackupRecord::of(&summary, (&name, &shown), digest, BackupDisk::ELSEWHERE, now);
                 Ok(Prepared { record, held: Held::Registry(packed, partial) })
             }
         }

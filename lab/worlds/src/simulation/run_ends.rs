@@ -199,7 +199,7 @@ impl WorldState {
 
 /// The record of a step.
 fn step<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a StepRecord> {
-    snapshot.steps.iter().find(|record| &*record.name == name)
+    snapshot.records().find(|record| &*record.name == name)
 }
 
 /// Whether a step ended as it should.

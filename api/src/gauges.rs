@@ -1,8 +1,8 @@
 //! The gauges of the controller and its host at the time of a scrape.
 
 use super::Api;
+use super::disks::{folder_of, free};
 use super::error::ApiError;
-use super::health::{folder_of, free};
 use access::audit::AuditAction;
 use store::{AuditFilter, Store};
 use telemetry::HostGauges;

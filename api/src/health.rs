@@ -1,8 +1,5 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{StatusCode, header};
@@ -12,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Api;
+use super::disks::{free, on_another_disk};
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::CanRead;
@@ -177,27 +175,6 @@ fn room(disk: &str, free: Result<u64, Errno>) -> ReadinessCheck {
     }
 }
 
-/// The folder of the database file.
-pub(super) fn folder_of(database: &Path) -> &Path {
-    match database.parent() {
-        // The folder of a relative path without a folder.
-        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-        folder => folder.unwrap_or(database),
-    }
-}
-
-/// The folder of the database if it is on another disk than the data directory, or cannot be read.
-fn on_another_disk<'a>(database: &'a Path, storage: &Path) -> Option<&'a Path> {
-    let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    let folder = folder_of(database);
-    (device(folder) != device(storage)).then_some(folder)
-}
-
-pub(super) fn free(path: &Path) -> Result<u64, Errno> {
-    let room = rustix::fs::statvfs(path)?;
-    Ok(room.f_bavail.saturating_mul(room.f_frsize))
-}
-
 /// Returns the metrics in the OpenMetrics text format.
 pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<Response, ApiError> {
     if !api.settings.metrics_anonymous {
@@ -251,15 +228,5 @@ mod tests {
             assert_eq!((check.ok, check.free_bytes), (ok, free.ok()));
             assert_eq!(check.message.is_some_and(|message| message.starts_with("the data disk ")), !ok);
         }
-    }
-
-    #[test]
-    fn the_disk_of_the_database_is_checked_when_it_is_another_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let database = folder.path().join("provisioner.db");
-        assert_eq!(on_another_disk(&database, folder.path()), None);
-        assert_eq!(on_another_disk(&database, Path::new("/proc")), Some(folder.path()));
-        let gone = folder.path().join("gone/provisioner.db");
-        assert_eq!(on_another_disk(&gone, folder.path()), gone.parent());
     }
 }

@@ -15,6 +15,7 @@ mod audit;
 mod backups;
 mod batches;
 mod conditions;
+mod disks;
 mod drain;
 mod events;
 mod extract;

@@ -438,7 +438,6 @@ CREATE TABLE media_grants (
     token_hash    TEXT PRIMARY KEY,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot', 'firmware')),
-    inputs        TEXT, -- recorded inputs, sealed; the image is rebuilt from them
     sha256        TEXT NOT NULL,
     size          INTEGER NOT NULL,
     created_at    TEXT NOT NULL,
@@ -446,7 +445,10 @@ CREATE TABLE media_grants (
     first_read_at TEXT,
     boot_read_at  TEXT,
     last_read_at  TEXT,
-    bytes         INTEGER NOT NULL DEFAULT 0
+    bytes         INTEGER NOT NULL DEFAULT 0,
+    -- Recorded inputs, sealed; the image is rebuilt from them. Last, because they need pages of their own, and most queries do not
+    -- read them.
+    inputs        TEXT
 ) STRICT;
 
 CREATE INDEX idx_media_grants_run ON media_grants (run);

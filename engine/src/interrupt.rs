@@ -85,9 +85,14 @@ impl Interrupts {
         self.0.lock().len()
     }
 
-    /// Lists a claim until the returned entry is dropped.
+    /// Lists a claim until the returned entry is dropped. An earlier claim of the run has lost its lease, so its call begins no new
+    /// effect.
     pub(super) fn list(&self, id: RunId, epoch: i64, interrupt: &Interrupt) -> ClaimEntry {
-        self.0.lock().insert(id, (epoch, interrupt.clone()));
+        if let Some((earlier, replaced)) = self.0.lock().insert(id, (epoch, interrupt.clone()))
+            && earlier < epoch
+        {
+            replaced.cancel();
+        }
         ClaimEntry { all: self.clone(), id, epoch }
     }
 }
@@ -105,5 +110,23 @@ impl Drop for ClaimEntry {
         if map.get(&self.id).is_some_and(|(epoch, _)| *epoch == self.epoch) {
             map.remove(&self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_claim_of_a_run_interrupts_the_earlier_one() {
+        let (all, run) = (Interrupts::default(), RunId(uuid::Uuid::nil()));
+        let [first, second] = [(); 2].map(|()| Interrupt::new(CancellationToken::new()));
+        let earlier = all.list(run, 1, &first);
+        let later = all.list(run, 2, &second);
+        assert!(first.is_cancelled() && !second.is_cancelled());
+        drop(earlier);
+        assert_eq!(all.claims(), [(run, 2)], "the end of the first claim does not remove the second");
+        drop(later);
+        assert_eq!(all.len(), 0);
     }
 }

@@ -17,6 +17,11 @@ pub trait GrantStore: Send + Sync {
     /// Returns the grant whose token has this hash, open or ended.
     async fn find(&self, token_hash: &str) -> Result<Option<StoredGrant>, GrantStoreUnavailable>;
 
+    /// Returns the recorded reads of that grant. The recorded inputs need not be read for it.
+    async fn reads(&self, token_hash: &str) -> Result<Option<GrantReads>, GrantStoreUnavailable> {
+        Ok(self.find(token_hash).await?.map(|stored| stored.reads))
+    }
+
     /// Adds `reads` to the recorded reads with [`GrantReads::merge`].
     async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), GrantStoreUnavailable>;
 }

@@ -322,8 +322,8 @@ impl MediaGrants {
     pub async fn reads_of(&self, token_hash: &str) -> Result<GrantReads, GrantStoreUnavailable> {
         // Pending reads first: a read that is recorded in between counts twice in bytes, but is never missed.
         let pending = self.0.recorder.pending(token_hash);
-        let recorded = within_timeout(self.0.store.find(token_hash)).await?;
-        Ok(recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending))
+        let recorded = within_timeout(self.0.store.reads(token_hash)).await?;
+        Ok(recorded.unwrap_or_default().merge(pending))
     }
 
     fn cached(&self, token_hash: &str) -> Option<Arc<OpenGrant>> {

@@ -23,8 +23,14 @@ pub(crate) struct Dialer {
     /// Attempts since the last connection that lasted.
     attempts: u32,
     since: Option<Instant>,
-    /// Whether the last log line said that there is a connection; `None` before the first one.
-    said: Option<bool>,
+    /// What the last log line said: that there is a connection, or why there is none. `None` before the first one.
+    said: Option<Said>,
+}
+
+#[derive(PartialEq)]
+enum Said {
+    Connected,
+    Lost(String),
 }
 
 impl Dialer {
@@ -42,7 +48,7 @@ impl Dialer {
             match session::open(&self.options, &self.subjects).await {
                 Ok(open) => {
                     self.since = Some(Instant::now());
-                    if self.said.replace(true) != Some(true) {
+                    if self.said.replace(Said::Connected) != Some(Said::Connected) {
                         tracing::info!(server = %self.options.server, "connected to NATS");
                     }
                     return open;
@@ -57,7 +63,10 @@ impl Dialer {
         if self.since.take().is_some_and(|since| since.elapsed() > self.options.limits.longest_pause) {
             self.attempts = 0;
         }
-        if self.said.replace(false) != Some(false) {
+        // Another reason is a line too: the first one, such as a server that has not started yet, may be over.
+        let said = Said::Lost(why.to_string());
+        if self.said.as_ref() != Some(&said) {
+            self.said = Some(said);
             tracing::warn!(server = %self.options.server, %why, "no connection to NATS; {}", self.options.meanwhile);
         }
     }

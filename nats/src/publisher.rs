@@ -152,8 +152,13 @@ impl From<RequestError> for Refusal {
 /// Publishes until `stop`.
 pub async fn run(options: Options, parts: Parts, stop: CancellationToken) {
     let Parts { log, observer, mut wakes } = parts;
-    let publisher =
-        Publisher { log, observer: Arc::clone(&observer), limits: options.limits, position: 0, said: None };
+    let publisher = Publisher {
+        log,
+        observer: Arc::clone(&observer),
+        limits: options.limits,
+        position: None,
+        said: None,
+    };
     stop.run_until_cancelled(publisher.run(Dialer::new(options, Vec::new()), &mut wakes)).await;
     observer.connected(false);
 }
@@ -162,8 +167,8 @@ struct Publisher {
     log: Arc<dyn EventLog>,
     observer: Arc<dyn StreamObserver>,
     limits: Limits,
-    /// The number of the last event that is known to be in the stream.
-    position: i64,
+    /// The number of the last event that is known to be in the stream; `None` before the stream was read.
+    position: Option<i64>,
     /// The refusal that was logged.
     said: Option<String>,
 }
@@ -211,14 +216,17 @@ impl Publisher {
                 );
                 self.said = Some(why);
             }
+            self.count().await;
             tokio::time::sleep(self.limits.pause(failures)).await;
         }
     }
 
     /// Counts what is not in the stream. The log is asked for nothing else, so an error counts nothing.
     async fn count(&self) {
-        if let Ok(last) = self.log.last().await {
-            self.observer.waiting(u64::try_from(last - self.position).unwrap_or(0));
+        if let Some(position) = self.position
+            && let Ok(last) = self.log.last().await
+        {
+            self.observer.waiting(u64::try_from(last - position).unwrap_or(0));
         }
     }
 
@@ -226,19 +234,21 @@ impl Publisher {
     async fn follow(&mut self, session: &Session, failures: &mut u32) -> Result<Infallible, Refusal> {
         let log = self.log.id().await?;
         let state = jetstream::stream(session).await.map_err(Refusal::Stream)?;
-        self.position = self.position(session, state, &log).await?;
+        let mut position = self.position(session, state, &log).await?;
+        self.position = Some(position);
         let mut end = state.last_sequence;
         let max_body = max_body(session)?;
         let mut commits = self.log.commits();
         loop {
             commits.mark_unchanged();
-            let records = self.log.after(self.position, PAGE, max_body).await?;
+            let records = self.log.after(position, PAGE, max_body).await?;
             let full = records.len() == PAGE as usize;
             if let Some(last) = records.last().map(|record| record.seq) {
                 let published = records.len() as u64;
                 store(session, &log, records, end).await?;
                 end += published;
-                self.position = last;
+                position = last;
+                self.position = Some(position);
                 *failures = 0;
                 self.observer.published(published);
                 if self.said.take().is_some() {

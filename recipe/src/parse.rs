@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::error::{FieldError, MAX_ERRORS, bounded, child, display};
+use super::error::{FieldError, MAX_ERRORS, bounded, display, escaped};
 
 /// Maximum length of a recipe in bytes. Recipe and extracted payloads together fit into a task image of 10 MiB.
 pub const MAX_RECIPE_BYTES: usize = 5_767_168;
@@ -172,15 +172,17 @@ impl<'de> Visitor<'de> for Node<'_> {
         parser.enter()?;
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            let path = child(&parser.path, &key);
+            // The path grows by one segment and shrinks again: a copy for each member costs the square of a long name.
+            let here = parser.path.len();
+            parser.path.push('/');
+            parser.path.push_str(&escaped(&key));
             if object.contains_key(&key) && parser.duplicates.len() <= MAX_ERRORS {
                 let message =
-                    format!("{} occurs twice in the same object; keep one of them.", display(&path));
-                parser.duplicates.push(FieldError::new(&path, "duplicate_key", message));
+                    format!("{} occurs twice in the same object; keep one of them.", display(&parser.path));
+                parser.duplicates.push(FieldError::new(&parser.path, "duplicate_key", message));
             }
-            let above = std::mem::replace(&mut parser.path, path);
             let value = members.next_value_seed(Node(parser))?;
-            parser.path = above;
+            parser.path.truncate(here);
             object.insert(key, value);
         }
         parser.depth -= 1;

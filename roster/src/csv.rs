@@ -21,7 +21,7 @@ pub(crate) struct Table {
 /// When the text is empty, a quotation mark is not closed, or there are too many columns or rows. A row may have another number of
 /// fields than the header.
 pub(crate) fn read(text: &str, most: usize) -> Result<Table, String> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = super::without_mark(text);
     let separator = separator(text);
     let mut rows = records(text, separator, most.saturating_add(1))?.into_iter();
     let Some((_, header)) = rows.next() else { return Err("the file is empty".to_owned()) };
@@ -46,7 +46,7 @@ fn separator(text: &str) -> char {
 /// The records of a text, the header among them. What is too much is refused where it begins, before the rest is read.
 fn records(text: &str, separator: char, most: usize) -> Result<Vec<(usize, Vec<String>)>, String> {
     let (mut records, mut fields, mut field) = (Vec::new(), Vec::new(), String::new());
-    let (mut quoted, mut opened, mut line, mut begins) = (false, 0, 1, 1);
+    let (mut quoted, mut closed, mut opened, mut line, mut begins) = (false, false, 0, 1, 1);
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
@@ -54,13 +54,17 @@ fn records(text: &str, separator: char, most: usize) -> Result<Vec<(usize, Vec<S
                 characters.next();
                 field.push('"');
             }
-            '"' if quoted => quoted = false,
-            '"' if field.is_empty() => (quoted, opened) = (true, line),
+            '"' if quoted => (quoted, closed) = (false, true),
+            // Blanks before a quotation mark are those of a list that is easy to read.
+            '"' if !closed && field.trim().is_empty() => {
+                field.clear();
+                (quoted, opened) = (true, line);
+            }
             '\n' | '\r' if !quoted => {
                 if character == '\r' && characters.peek() == Some(&'\n') {
                     characters.next();
                 }
-                fields.push(std::mem::take(&mut field));
+                fields.push(whole(&mut field, &mut closed));
                 end(&mut records, &mut fields, begins);
                 if records.len() > most {
                     return Err(format!(
@@ -72,10 +76,16 @@ fn records(text: &str, separator: char, most: usize) -> Result<Vec<(usize, Vec<S
                 begins = line;
             }
             _ if character == separator && !quoted => {
-                fields.push(std::mem::take(&mut field));
+                fields.push(whole(&mut field, &mut closed));
                 if fields.len() >= MAX_COLUMNS {
                     return Err(format!("line {line} has more than {MAX_COLUMNS} fields"));
                 }
+            }
+            _ if closed && character.is_whitespace() => {}
+            _ if closed => {
+                return Err(format!(
+                    "line {line} has text behind a closing quotation mark; a quotation mark within a field is written twice"
+                ));
             }
             _ => {
                 line += usize::from(character == '\n');
@@ -86,12 +96,21 @@ fn records(text: &str, separator: char, most: usize) -> Result<Vec<(usize, Vec<S
     if quoted {
         return Err(format!("the quotation mark on line {opened} is not closed"));
     }
-    fields.push(field);
+    fields.push(whole(&mut field, &mut closed));
     end(&mut records, &mut fields, begins);
     if records.len() > most {
         return Err(format!("the table has more than {} rows; divide it", most.saturating_sub(1)));
     }
     Ok(records)
+}
+
+/// A field that has ended. Blanks around it belong to it within quotation marks only.
+fn whole(field: &mut String, closed: &mut bool) -> String {
+    let text = std::mem::take(field);
+    match std::mem::take(closed) {
+        true => text,
+        false => text.trim().to_owned(),
+    }
 }
 
 fn end(records: &mut Vec<(usize, Vec<String>)>, fields: &mut Vec<String>, line: usize) {
@@ -132,6 +151,18 @@ mod tests {
         assert_eq!(all("a,b\n1").unwrap().rows, [(2, vec!["1".to_owned()])]);
         assert_eq!(all("a,b\n\"1,2\n3").unwrap_err(), "the quotation mark on line 2 is not closed");
         assert_eq!(all(" \n").unwrap_err(), "the file is empty");
+    }
+
+    #[test]
+    fn blanks_belong_to_a_field_within_quotation_marks_only() {
+        let fields = |text: &str| all(&format!("a,b\n{text}")).map(|table| table.rows[0].1.clone());
+        assert_eq!(fields("root, \"s3cret\" ").unwrap(), ["root", "s3cret"]);
+        assert_eq!(fields("root,\" s3cret \"").unwrap(), ["root", " s3cret "]);
+        assert_eq!(fields(" root , s3 cret ").unwrap(), ["root", "s3 cret"]);
+        assert_eq!(fields("root,s3\"cret").unwrap(), ["root", "s3\"cret"]);
+        let behind = "line 2 has text behind a closing quotation mark; a quotation mark within a field is written twice";
+        assert_eq!(fields("root,\"s3\"cret").unwrap_err(), behind);
+        assert_eq!(fields("root,\"s3\" \"cret\"").unwrap_err(), behind);
     }
 
     proptest! {

@@ -43,7 +43,12 @@ const FIELDS: [(&str, &[&str]); 14] = [
 
 /// Whether a text is JSON rather than a table.
 pub fn is_json(text: &str) -> bool {
-    text.trim_start().starts_with(['[', '{'])
+    without_mark(text).trim_start().starts_with(['[', '{'])
+}
+
+/// A text without the byte order mark with which some programs begin a file.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// A row, or why it cannot be read.
@@ -71,7 +76,8 @@ pub fn read(text: &str) -> Result<Vec<ReadRow>, String> {
 /// # Errors
 /// What is wrong with the document.
 pub fn of_json(text: &str) -> Result<Vec<ReadRow>, String> {
-    let document: Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
+    let document: Value =
+        serde_json::from_str(without_mark(text)).map_err(|why| format!("not JSON: {why}"))?;
     let rows = match document {
         Value::Array(rows) => rows,
         Value::Object(mut document) => match document.remove("rows").or_else(|| document.remove("servers")) {
@@ -120,7 +126,7 @@ fn row_of(columns: &[Column], line: usize, cells: Vec<String>) -> ReadRow {
     }
     let (mut row, mut labels, mut network) = (Map::new(), Map::new(), BTreeMap::new());
     for (column, cell) in columns.iter().zip(cells) {
-        // A password may begin or end with a blank.
+        // A password in quotation marks may begin or end with a blank.
         let value = if *column == Column::Field("bmc_password") { cell } else { cell.trim().to_owned() };
         if value.is_empty() {
             continue;

@@ -49,9 +49,18 @@ impl fmt::Debug for SettingsArgs {
 }
 
 impl Args for SettingsArgs {
-    /// Adds the flags when the command is used: fourteen commands have a hundred each, and one command runs.
+    /// Adds `--config` and the first flag, and all others when the command is used: fourteen commands have a hundred each, and one
+    /// command runs. The first ones give the options of settings their place in the help.
     fn augment_args(command: Command) -> Command {
-        command.defer(with_flags)
+        let config = Arg::new(CONFIG)
+            .long("config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("A TOML file of settings");
+        let first = FLAGS.iter().take(1);
+        first
+            .fold(command.arg(config), with_flag)
+            .defer(|command| FLAGS.iter().skip(1).fold(command, with_flag))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -59,15 +68,8 @@ impl Args for SettingsArgs {
     }
 }
 
-fn with_flags(command: Command) -> Command {
-    let config = Arg::new(CONFIG)
-        .long("config")
-        .value_name("FILE")
-        .value_parser(value_parser!(PathBuf))
-        .help("A TOML file of settings");
-    FLAGS
-        .iter()
-        .fold(command.arg(config), |command, (row, flag, help)| command.arg(argument(row, flag, help)))
+fn with_flag(command: Command, (row, flag, help): &'static (&'static Definition, String, String)) -> Command {
+    command.arg(argument(row, flag, help))
 }
 
 impl FromArgMatches for SettingsArgs {

@@ -306,7 +306,7 @@ pub(super) fn write_row(
 }
 
 /// The statement that writes `new` over `old`. An index whose columns a statement names is written even if no value changes, so the
-/// columns of indexes are named in groups, each when one of them changes: a step that continues changes none of them.
+/// columns of indexes are named in groups, each when one of them changes: a step that continues changes only its due time.
 fn update_of(old: &Run, new: &Run) -> String {
     let class = |run: &Run| run.failure.as_ref().map(|failure| failure.class.clone());
     let standing = |run: &Run| (run.phase, run.outcome, class(run), run.cancel_requested_at, run.deadline_at);

@@ -219,11 +219,12 @@ pub(super) fn open_failure(now: Time) -> Sql {
     )
 }
 
-/// Whether the server of a run has a newer job for which `and` holds too.
+/// Whether the server of a run has a newer job for which `and` holds too. Jobs are as new as their rows: the clock may have been wrong
+/// when one was created.
 pub(super) fn followed(and: &str) -> String {
     format!(
         "EXISTS (SELECT 1 FROM runs AS newer WHERE newer.server = runs.server AND newer.parent IS NULL
-             AND (newer.created_at, newer.id) > (runs.created_at, runs.id){and})"
+             AND newer.rowid > runs.rowid{and})"
     )
 }
 

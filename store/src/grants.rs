@@ -7,10 +7,19 @@ use super::{Store, StoreError};
 use model::mutant::{self, Mutant};
 use model::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, RunId, StoredGrant, Time};
 
+macro_rules! but_inputs {
+    () => {
+        "token_hash, run, artifact, sha256, size, created_at, ended_at, first_read_at, boot_read_at, last_read_at, bytes,
+             (SELECT server FROM runs WHERE runs.id = media_grants.run) AS server FROM media_grants"
+    };
+}
+
 /// The columns of a grant with its table.
-pub(super) const COLUMNS: &str = "token_hash, run, artifact, inputs, sha256, size, created_at, ended_at, first_read_at, \
-     boot_read_at, last_read_at, bytes, \
-     (SELECT server FROM runs WHERE runs.id = media_grants.run) AS server FROM media_grants";
+const COLUMNS: &str = concat!("inputs, ", but_inputs!());
+/// The columns of a grant without its recorded inputs, which are much longer than all others.
+pub(super) const WITHOUT_INPUTS: &str = concat!("NULL AS inputs, ", but_inputs!());
+/// A grant of a run whose server is restored and not released does not exist.
+const EXISTS: &str = "NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = media_grants.run AND runs.restored = 1)";
 
 impl Store {
     /// The grant with this token hash, ended ones included. A grant of a run whose server is restored and not released does not
@@ -21,19 +30,21 @@ impl Store {
     pub async fn grant(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
         const OPERATION: &str = "read a media grant";
         let token_hash = token_hash.to_owned();
-        self.read(OPERATION, move |connection| {
-            first(
-                connection,
-                OPERATION,
-                &format!(
-                    "SELECT {COLUMNS} WHERE token_hash = ?1
-                     AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = media_grants.run AND runs.restored = 1)"
-                ),
-                &[&token_hash],
-                grant,
-            )
-        })
-        .await
+        let sql = format!("SELECT {COLUMNS} WHERE token_hash = ?1 AND {EXISTS}");
+        self.read(OPERATION, move |connection| first(connection, OPERATION, &sql, &[&token_hash], grant))
+            .await
+    }
+
+    /// The grant with this token hash as [`Self::grant`] returns it, but without its recorded inputs.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn grant_without_inputs(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
+        const OPERATION: &str = "read the reads of a media grant";
+        let token_hash = token_hash.to_owned();
+        let sql = format!("SELECT {WITHOUT_INPUTS} WHERE token_hash = ?1 AND {EXISTS}");
+        self.read(OPERATION, move |connection| first(connection, OPERATION, &sql, &[&token_hash], grant))
+            .await
     }
 
     /// All grants of a run, ended ones included.
@@ -100,7 +111,7 @@ impl Store {
     }
 }
 
-/// The grant of a row of [`COLUMNS`].
+/// The grant of a row of [`COLUMNS`] or [`WITHOUT_INPUTS`].
 pub(super) fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
     Ok(StoredGrant {
         grant: Grant {

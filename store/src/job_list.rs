@@ -310,7 +310,7 @@ fn rank_condition(rank: u8, now: Time) -> Sql {
     const STOPPED: &str = "(runs.hold IS NOT NULL OR runs.restored = 1)";
     const UNRESOLVED_FAILURE: &str = "runs.updated_at >= ? AND NOT EXISTS (SELECT 1 FROM runs AS newer
          WHERE newer.server = runs.server AND newer.parent IS NULL
-         AND (newer.created_at, newer.id) > (runs.created_at, runs.id))";
+         AND newer.rowid > runs.rowid)";
     let since = || vec![Value::Text(now.minus(filters::UNRESOLVED).to_string())];
     // A failure in its cleanup has not ended and is a failure already.
     let failed = "runs.outcome IS NOT NULL AND runs.outcome = 'failed'";

@@ -102,7 +102,7 @@ impl Store {
         .await
     }
 
-    /// The newest installation of a server.
+    /// The installation of a server that was created last.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
@@ -115,7 +115,7 @@ impl Store {
                 OPERATION,
                 &format!(
                     "SELECT {RUN}, {JOB} FROM {TABLES} WHERE jobs.server_serial = ?1
-                     ORDER BY jobs.created_at DESC, jobs.id DESC LIMIT 1"
+                     ORDER BY jobs.rowid DESC LIMIT 1"
                 ),
                 &[&server.as_str()],
                 job,

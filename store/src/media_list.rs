@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rusqlite::ToSql;
 use rusqlite::types::Value;
 
-use super::grants::{COLUMNS, grant};
+use super::grants::{WITHOUT_INPUTS, grant};
 use super::rows::all;
 use super::{Store, StoreError};
 use model::{Artifact, Serial, StoredGrant, Time};
@@ -93,7 +93,7 @@ impl MediaFilter {
                  (SELECT workflow FROM runs WHERE runs.id = media_grants.run) AS workflow,
                  (SELECT deadline_at FROM runs WHERE runs.id = media_grants.run) AS deadline_at,
                  (SELECT phase = 'held' FROM runs WHERE runs.id = media_grants.run) AS held,
-                 (SELECT restored FROM runs WHERE runs.id = media_grants.run) AS restored, {COLUMNS}
+                 (SELECT restored FROM runs WHERE runs.id = media_grants.run) AS restored, {WITHOUT_INPUTS}
              WHERE {conditions} ORDER BY media_grants.rowid DESC LIMIT ?"
         );
         (sql, values)

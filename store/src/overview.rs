@@ -433,7 +433,7 @@ pub(super) fn racks_sql() -> String {
                 coalesce((SELECT worst.state FROM worst WHERE worst.server = servers.serial),
                          (SELECT outcome FROM runs
                           WHERE runs.server = servers.serial AND parent IS NULL AND phase = 'ended' AND workflow = 'provision'
-                          ORDER BY created_at DESC LIMIT 1), '') AS state,
+                          ORDER BY runs.rowid DESC LIMIT 1), '') AS state,
                 count(*) AS servers
          FROM servers GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT {}",
         MAX_GROUPS * 8

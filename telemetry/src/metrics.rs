@@ -15,6 +15,10 @@ use prometheus_client::registry::{Registry, Unit};
 use super::host_metrics::{HostGauges, HostMetrics};
 use super::nats_metrics::NatsMetrics;
 
+/// The labels of a metric without labels that has no value before it is set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoLabels {}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Status {
     status: &'static str,
@@ -82,7 +86,8 @@ struct RegistryMetrics {
     denials: Family<Denial, Counter>,
     uploaded: Counter,
     audit_lost: Counter,
-    free: Gauge,
+    /// Without a value before it is set: a controller without a registry has no disk of one.
+    free: Family<NoLabels, Gauge>,
     read_only: Gauge,
     pins: Gauge,
     quota_limit: Family<Limit, Gauge>,
@@ -344,7 +349,7 @@ impl Metrics {
     /// Sets the gauges of the registry.
     pub fn set_registry(&self, now: &RegistryGauges) {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        self.registry_metrics.free.set(number(now.free_bytes));
+        self.registry_metrics.free.get_or_create(&NoLabels {}).set(number(now.free_bytes));
         self.registry_metrics.read_only.set(i64::from(now.read_only));
         self.registry_metrics.pins.set(number(now.pins as u64));
         self.registry_metrics.quarantined.set(number(now.quarantined as u64));

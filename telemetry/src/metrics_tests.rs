@@ -37,6 +37,18 @@ fn touched() -> Metrics {
     metrics
 }
 
+#[test]
+fn a_controller_without_a_registry_exports_no_free_space_of_one() {
+    let free = |metrics: &Metrics| {
+        let text = metrics.encode().unwrap();
+        text.lines().any(|line| line.starts_with("registry_free_bytes") && line.ends_with(" 0"))
+    };
+    let metrics = Metrics::default();
+    assert!(!free(&metrics), "0 bytes would be a full disk");
+    metrics.set_registry(&RegistryGauges::default());
+    assert!(free(&metrics));
+}
+
 #[derive(Default)]
 struct Described {
     help: String,

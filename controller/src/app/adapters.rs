@@ -301,9 +301,17 @@ impl GrantStore for StoreGrants {
         found.map_err(|error| GrantStoreUnavailable { reason: error_chain(&error).to_string() })
     }
 
+    async fn reads(&self, token_hash: &str) -> Result<Option<GrantReads>, GrantStoreUnavailable> {
+        let found = self.store.grant_without_inputs(token_hash).await;
+        let found =
+            found.map_err(|error| GrantStoreUnavailable { reason: error_chain(&error).to_string() })?;
+        Ok(found.map(|stored| stored.reads))
+    }
+
     async fn record_reads(&self, token_hash: &str, added: GrantReads) -> Result<(), GrantStoreUnavailable> {
         let failed = |error: StoreError| GrantStoreUnavailable { reason: error_chain(&error).to_string() };
-        let Some(before) = self.store.grant(token_hash).await.map_err(failed)? else { return Ok(()) };
+        let before = self.store.grant_without_inputs(token_hash).await.map_err(failed)?;
+        let Some(before) = before else { return Ok(()) };
         let boots = before.reads.boot_read_at.is_none() && added.boot_read_at.is_some();
         let image = before.grant.artifact.as_str();
         let mut events = Vec::new();

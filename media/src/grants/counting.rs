@@ -68,8 +68,8 @@ impl MediaGrants {
     }
 
     async fn stored_bytes(&self, token_hash: &str) -> Result<u64, GrantStoreUnavailable> {
-        let stored = within_timeout(self.0.store.find(token_hash)).await?;
-        Ok(stored.map_or(0, |stored| stored.reads.bytes))
+        let stored = within_timeout(self.0.store.reads(token_hash)).await?;
+        Ok(stored.map_or(0, |reads| reads.bytes))
     }
 
     /// The time since which reads are counted without a gap. The last reads of a killed controller instance may be missing.

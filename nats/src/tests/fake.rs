@@ -53,6 +53,8 @@ pub(super) struct State {
     /// The messages by their sequence.
     pub(super) messages: BTreeMap<u64, Stored>,
     last: u64,
+    /// Whether the stream is full and refuses every message.
+    pub(super) full: bool,
     /// The ids that are recognised.
     pub(super) recognised: HashSet<String>,
     /// Reads of messages.
@@ -374,6 +376,7 @@ fn publish(shared: &Shared, subject: &str, headers: &str, body: &[u8]) -> Answer
         Some(_) => failed(400, 10025, "bad request"),
         None if !subject.starts_with("shoal.events.") => Answer::Core,
         None if state.stream.is_none() => Answer::NoResponder,
+        None if state.full => failed(503, 10077, "maximum bytes exceeded"),
         None => {
             let id = header("Nats-Msg-Id");
             if id.as_ref().is_some_and(|id| state.recognised.contains(id)) {

@@ -266,6 +266,20 @@ async fn a_message_that_was_stored_without_an_acknowledgement_is_not_stored_twic
 }
 
 #[tokio::test]
+async fn events_that_the_server_refuses_are_counted_as_waiting() {
+    let fake = Fake::start().await;
+    let log = MemoryLog::new(3);
+    let running = Running::start(options(&fake.url()), Arc::clone(&log));
+    running.numbers.until(3, 0).await;
+    fake.change(|state| state.full = true);
+    log.append(2);
+    running.numbers.until(3, 2).await;
+    fake.change(|state| state.full = false);
+    running.numbers.until(5, 0).await;
+    running.end().await;
+}
+
+#[tokio::test]
 async fn a_stream_of_another_controller_is_left_alone() {
     for (id, log) in [("other-2", 5), ("log-9", 5)] {
         let fake = Fake::start().await;
@@ -404,6 +418,35 @@ async fn a_loss_and_a_return_are_one_line_each_and_no_secret_is_logged() {
     for line in ["no connection to NATS; events wait", "connected to NATS"] {
         assert_eq!(text.matches(line).count(), 1, "{line}: {text}");
     }
+}
+
+#[tokio::test]
+async fn another_reason_for_no_connection_is_a_line_of_its_own() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let mut fake = Fake::start().await;
+    fake.stop().await;
+    let credentials = Some(NatsCredentials::parse("s3cr3t-t0ken").unwrap());
+    let running = Running::start(Options { credentials, ..options(&fake.url()) }, MemoryLog::new(1));
+    let said = || {
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        text.matches("no connection to NATS").count()
+    };
+    let first = async {
+        while said() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), first).await.unwrap();
+    fake.change(|state| state.manners = Manners::Refuses);
+    fake.start_again().await;
+    let before = fake.change(|state| state.ended);
+    fake.until("several attempts", |state| state.ended > before + 3).await;
+    running.end().await;
+    assert_eq!(said(), 2, "the server was not there, and then it refused the credentials");
 }
 
 #[test]

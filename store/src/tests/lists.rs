@@ -418,17 +418,16 @@ fn filter_text(own: &[&str], choices: &[(u8, bool)]) -> String {
     choices.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The rank in the order "needs a person first", by its definition.
+/// Whether the server of a row has a newer one that counts. The rows are written in their order.
 fn newer(row: &Row, rows: &[Row], counts: impl Fn(&Row) -> bool) -> bool {
-    rows.iter().any(|other| {
+    let mut behind = rows.iter().skip_while(|other| other.id != row.id).skip(1);
+    behind.any(|other| {
         let server = |row: &Row| row.machine.as_ref().map(|machine| machine.serial.clone());
-        server(row).is_some()
-            && server(other) == server(row)
-            && (other.created, &other.id) > (row.created, &row.id)
-            && counts(other)
+        server(row).is_some() && server(other) == server(row) && counts(other)
     })
 }
 
+/// The rank in the order "needs a person first", by its definition.
 fn rank(row: &Row, rows: &[Row], present: Present) -> u8 {
     let newer = newer(row, rows, |_| true);
     let day_ago = present.now.minus(Duration::from_secs(86_400));

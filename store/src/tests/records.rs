@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::{CANCEL, CausedByReads, DeliverOutcome, EventFilter, JobFilter};
+use model::filter::Subject;
 use model::{
-    Artifact, Failure, GateClosure, Grant, GrantReads, JobStatus, JsonText, Lease, PullGrant, StepName,
+    Artifact, Failure, Filter, GateClosure, Grant, GrantReads, JobStatus, JsonText, Lease, PullGrant,
+    StepName,
 };
 
 #[tokio::test]
@@ -515,6 +517,22 @@ async fn a_held_job_needs_an_operator_and_is_not_overdue_and_only_open_runs_are_
     let mut open: Vec<RunId> = kit.store.unfinished_of(runs.clone()).await.unwrap().into_iter().collect();
     open.sort();
     assert_eq!(open, [runs[0], runs[2]]);
+}
+
+#[tokio::test]
+async fn the_newest_job_of_a_server_is_the_one_created_last_whatever_the_clock_said() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let first = kit.create_run(new_job("A", at(50_000), None, "x")).await;
+    kit.end(first, Outcome::Failed, at(50_001)).await;
+    // The clock was wrong by hours and is right now.
+    let second = kit.create_run(new_job("A", at(10), None, "y")).await;
+    kit.end(second, Outcome::Succeeded, at(20)).await;
+    assert_eq!(kit.store.newest_installation(&serial("A")).await.unwrap().unwrap().run.id, second);
+    let present = crate::Present { now: at(30), pressure: false };
+    let filter = Filter::parse(Subject::Jobs, "failure:open", present.now).unwrap();
+    let filter = JobFilter { limit: 9, filter, present: Some(present), ..JobFilter::default() };
+    assert_eq!(kit.store.job_ids(filter).await.unwrap().ids, [], "the failure was followed by a success");
 }
 
 #[tokio::test]

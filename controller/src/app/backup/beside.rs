@@ -92,7 +92,12 @@ fn look_in_time(settings: &Settings, look: Look) -> Option<String> {
         // The receiver may have given up.
         let _late = found.send(look(&of_thread));
     });
-    wait.recv_timeout(PATIENCE).unwrap_or_else(|_| silent(settings))
+    match wait.recv_timeout(PATIENCE) {
+        Ok(text) => text,
+        Err(mpsc::RecvTimeoutError::Timeout) => silent(settings),
+        // The look panicked, which is on standard error.
+        Err(mpsc::RecvTimeoutError::Disconnected) => None,
+    }
 }
 
 /// Why a backup at this target may be lost together with the data; `None` if there is no such reason. Blocks on the disk of a folder.

@@ -133,8 +133,8 @@ pub enum BackupError {
     },
     /// The folder of scheduled backups was on a disk of its own and is not now.
     #[error(
-        "the folder {} of BACKUP_TARGET was on a disk of its own and is on that of its parent or of the data now; is its disk mounted? \
-         If the folder is meant to be there, name another one",
+        "the folder {} of BACKUP_TARGET was on another disk than now; is its disk mounted? If the folder is meant to be there, move \
+         the newest backup into it, or name another folder",
         path.display()
     )]
     NotMounted {

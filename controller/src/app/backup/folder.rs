@@ -69,16 +69,18 @@ impl Folder {
     ///
     /// # Errors
     /// When there is no folder, or the disk on which `newest` was made is not the one that is there: an empty mount point, in which
-    /// nothing is written and nothing is judged.
+    /// nothing is written and nothing is judged. A folder in which `newest` is was moved to its disk on purpose.
     fn require_disk(&self, newest: Option<&BackupRecord>) -> Result<BackupDisk, BackupError> {
         self.require()?;
-        let parent = self.path.parent().unwrap_or(&self.path);
-        let mounted = !same_disk(&self.path, parent);
-        let disk = BackupDisk { apart: !same_disk(&self.path, &self.data), mounted };
-        if newest.is_some_and(|newest| newest.disk.is_missing(disk)) {
-            return Err(BackupError::NotMounted { path: self.path.clone() });
+        let disk = BackupDisk { apart: !same_disk(&self.path, &self.data), mount: mount_point(&self.path) };
+        let is_lost = newest.is_some_and(|newest| {
+            (newest.disk.apart && !disk.apart)
+                || (newest.disk.is_unmounted_in(&disk) && !self.path.join(&newest.name).is_dir())
+        });
+        match is_lost {
+            true => Err(BackupError::NotMounted { path: self.path.clone() }),
+            false => Ok(disk),
         }
-        Ok(disk)
     }
 
     /// Copies and verifies. `former` is the newest good backup in the folder, with which equal content is shared; `newest` may be a
@@ -206,5 +208,38 @@ pub fn same_disk(one: &Path, other: &Path) -> bool {
     match (disk(one), disk(other)) {
         (Some(one), Some(other)) => one == other,
         _ => false,
+    }
+}
+
+/// Where the disk of a place is mounted, without links.
+fn mount_point(place: &Path) -> Option<String> {
+    let place = place.canonicalize().ok()?;
+    let disk = place.metadata().ok()?.dev();
+    let is_there = |above: &&Path| above.metadata().is_ok_and(|found| found.dev() == disk);
+    place.ancestors().take_while(is_there).last()?.to_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_above_the_mount_point_of_another_one_is_an_empty_mount_point() {
+        let at = |mount: &str| BackupDisk { apart: true, mount: Some(mount.to_owned()) };
+        let cases = [
+            ("/mnt/backups", "/", true),
+            ("/mnt/backups", "/mnt", true),
+            ("/mnt/backups", "/mnt/backups", false),
+            ("/mnt/backups", "/mnt/back", false),
+            ("/mnt/backups", "/srv", false),
+            ("/", "/mnt/backups", false),
+        ];
+        for (before, now, is_unmounted) in cases {
+            assert_eq!(at(before).is_unmounted_in(&at(now)), is_unmounted, "{before} {now}");
+        }
+        assert!(!BackupDisk::ELSEWHERE.is_unmounted_in(&at("/")));
+        let link = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/proc/self", link.path().join("link")).unwrap();
+        assert_eq!(mount_point(&link.path().join("link")).as_deref(), Some("/proc"));
     }
 }

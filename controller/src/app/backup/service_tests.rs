@@ -424,28 +424,6 @@ async fn a_disk_that_is_not_mounted_any_more_is_not_replaced_by_the_disk_of_the_
 }
 
 #[tokio::test]
-async fn an_empty_mount_point_on_a_third_disk_is_not_filled() {
-    let mut kit = Scheduled::new().await;
-    let Ok(third) = tempfile::tempdir_in("/dev/shm") else { return };
-    if super::same_disk(third.path(), &kit.target) {
-        return;
-    }
-    let mount_point = third.path().join("backups");
-    std::os::unix::fs::symlink(&kit.target, &mount_point).unwrap();
-    kit.settings.backup_target = Some(BackupTarget::Folder(mount_point.clone()));
-    let service = kit.start().await;
-    assert!(service.step_now().await);
-    assert_eq!(kit.backups().len(), 1);
-    fs::remove_file(&mount_point).unwrap();
-    fs::create_dir(&mount_point).unwrap();
-    kit.clock.advance(DAY);
-    assert!(service.step_now().await);
-    let failure = service.status().failure.unwrap();
-    assert!(failure.message.contains("is its disk mounted"), "{failure:?}");
-    assert_eq!(names(&mount_point), [""; 0]);
-}
-
-#[tokio::test]
 async fn a_verification_without_the_disk_of_the_folder_judges_nothing_and_keeps_the_guard() {
     let kit = Scheduled::new().await;
     let Ok(disk) = tempfile::tempdir_in("/dev/shm") else { return };

@@ -9,6 +9,8 @@
 //! Invariant: only a record makes a backup one that this controller may remove. Restored data has no such row: a copy of the data
 //! did not make the backups of its original.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::summary::{BackupSummary, SeriesPlace};
@@ -43,23 +45,24 @@ pub(super) struct BackupRecord {
     pub(super) left_out: usize,
 }
 
-/// How the disk of a backup is known to be there. Neither is true of an empty mount point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How the disk of a backup is known to be there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BackupDisk {
     /// The disk is not that of the data.
     pub(super) apart: bool,
-    /// The disk is mounted at the folder of the backups.
+    /// Where the disk is mounted, without links; `None` when that is not known.
     #[serde(default)]
-    pub(super) mounted: bool,
+    pub(super) mount: Option<String>,
 }
 
 impl BackupDisk {
     /// The disk of a registry, which no folder of this host leads to.
-    pub(super) const ELSEWHERE: Self = Self { apart: true, mounted: false };
+    pub(super) const ELSEWHERE: Self = Self { apart: true, mount: None };
 
-    /// Whether `now`, which the same folder leads to, lacks what this disk had.
-    pub(super) fn is_missing(self, now: Self) -> bool {
-        (self.apart && !now.apart) || (self.mounted && !now.mounted)
+    /// Whether `now`, which the same folder leads to, is the disk above an empty mount point of this one.
+    pub(super) fn is_unmounted_in(&self, now: &Self) -> bool {
+        let places = self.mount.as_deref().map(Path::new).zip(now.mount.as_deref().map(Path::new));
+        places.is_some_and(|(before, now)| before != now && before.starts_with(now))
     }
 }
 

@@ -13,7 +13,8 @@
 //! So a recipe of version 1 that names no version stays one, with the errors of version 1, and no recipe that is valid under
 //! version 1 is read as another version.
 //!
-//! Schemas are compiled once and shared by clones: a given one when it is read, a built-in one for its first recipe. Nothing is fetched: a `$ref` to another document is a compile error.
+//! Schemas are compiled once and shared by clones: a given one when it is read, a built-in one for its first recipe. Nothing is
+//! fetched: a `$ref` to another document is a compile error.
 //! Patterns run on a linear-time engine, so no text makes them slow.
 
 use std::fmt;

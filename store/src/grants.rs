@@ -28,11 +28,7 @@ impl Store {
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn grant(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
-        const OPERATION: &str = "read a media grant";
-        let token_hash = token_hash.to_owned();
-        let sql = format!("SELECT {COLUMNS} WHERE token_hash = ?1 AND {EXISTS}");
-        self.read(OPERATION, move |connection| first(connection, OPERATION, &sql, &[&token_hash], grant))
-            .await
+        self.grant_with(COLUMNS, "read a media grant", token_hash).await
     }
 
     /// The grant with this token hash as [`Self::grant`] returns it, but without its recorded inputs.
@@ -40,10 +36,19 @@ impl Store {
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn grant_without_inputs(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
-        const OPERATION: &str = "read the reads of a media grant";
+        self.grant_with(WITHOUT_INPUTS, "read the reads of a media grant", token_hash).await
+    }
+
+    /// The grant with this token hash, from these columns.
+    async fn grant_with(
+        &self,
+        columns: &str,
+        operation: &'static str,
+        token_hash: &str,
+    ) -> Result<Option<StoredGrant>, StoreError> {
         let token_hash = token_hash.to_owned();
-        let sql = format!("SELECT {WITHOUT_INPUTS} WHERE token_hash = ?1 AND {EXISTS}");
-        self.read(OPERATION, move |connection| first(connection, OPERATION, &sql, &[&token_hash], grant))
+        let sql = format!("SELECT {columns} WHERE token_hash = ?1 AND {EXISTS}");
+        self.read(operation, move |connection| first(connection, operation, &sql, &[&token_hash], grant))
             .await
     }
 

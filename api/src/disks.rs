@@ -21,13 +21,23 @@ pub(super) fn on_another_disk<'a>(database: &'a Path, storage: &Path) -> Option<
     (device(folder) != device(storage)).then_some(folder)
 }
 
-/// The free bytes of the disk of a folder.
-///
-/// # Errors
-/// When the disk cannot be read.
-pub(super) fn free(folder: &Path) -> Result<u64, Errno> {
-    let room = rustix::fs::statvfs(folder)?;
-    Ok(room.f_bavail.saturating_mul(room.f_frsize))
+/// The room of a disk, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Room {
+    pub(super) free: u64,
+    pub(super) size: u64,
+}
+
+impl Room {
+    /// The room of the disk of a folder.
+    ///
+    /// # Errors
+    /// When the disk cannot be read.
+    pub(super) fn of(folder: &Path) -> Result<Self, Errno> {
+        let disk = rustix::fs::statvfs(folder)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        Ok(Self { free: bytes(disk.f_bavail), size: bytes(disk.f_blocks) })
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The gauges of the controller and its host at the time of a scrape.
 
 use super::Api;
-use super::disks::{folder_of, free};
+use super::disks::{Room, folder_of};
 use super::error::ApiError;
 use access::audit::AuditAction;
 use store::{AuditFilter, Store};
@@ -23,8 +23,8 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
     };
     let certificate = api.tls.as_ref().and_then(|certificates| certificates.state().until);
     // A disk that cannot be read has no free space for an alert.
-    let disk = rustix::fs::statvfs(&api.storage).ok();
-    let disk = disk.map(|disk| (disk.f_bavail, disk.f_blocks, disk.f_frsize));
+    let disk = Room::of(&api.storage).unwrap_or_default();
+    let database = Room::of(folder_of(&api.database)).unwrap_or_default();
     let disabled_webhooks =
         store.webhooks().await?.iter().map(|webhook| u64::from(webhook.disabled.is_some())).sum();
     let dead_letters = store.dead_letter_count().await?;
@@ -38,9 +38,9 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
         held_jobs: needs.held_jobs,
         stopped_batches: needs.stopped_batches,
         active_runs: api.engine.active_runs(),
-        free_bytes: disk.map_or(0, |(free, _, block)| free.saturating_mul(block)),
-        size_bytes: disk.map_or(0, |(_, all, block)| all.saturating_mul(block)),
-        database_free_bytes: free(folder_of(&api.database)).unwrap_or(0),
+        free_bytes: disk.free,
+        size_bytes: disk.size,
+        database_free_bytes: database.free,
         backup,
         own_backup,
         certificate_end: certificate.map(|until| until.timestamp().as_second()),

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Api;
-use super::disks::{free, on_another_disk};
+use super::disks::{Room, on_another_disk};
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::CanRead;
@@ -93,12 +93,12 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
         // The check changes one row, for which an almost full disk has room.
         Ok(()) => match on_another_disk(&api.database, &api.storage) {
-            Some(folder) => room("the disk of the database (DB_PATH)", free(folder)),
+            Some(folder) => room("the disk of the database (DB_PATH)", Room::of(folder)),
             None => ReadinessCheck::passed(),
         },
         Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
     };
-    let disk = room("the data disk", free(&api.storage));
+    let disk = room("the data disk", Room::of(&api.storage));
     let descriptors = match DescriptorBudget::of(descriptors::limit(), 0).problem() {
         None => ReadinessCheck::passed(),
         Some(problem) => ReadinessCheck::failed(problem.to_string()),
@@ -162,8 +162,8 @@ fn tls_check(state: &TlsState) -> ReadinessCheck {
 }
 
 /// The check of the free space of a disk.
-fn room(disk: &str, free: Result<u64, Errno>) -> ReadinessCheck {
-    match free {
+fn room(disk: &str, room: Result<Room, Errno>) -> ReadinessCheck {
+    match room.map(|room| room.free) {
         Ok(bytes) if bytes >= MIN_FREE => {
             ReadinessCheck { free_bytes: Some(bytes), ..ReadinessCheck::passed() }
         }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_disk_below_its_limit_or_that_cannot_be_checked_is_not_ready() {
         for (free, ok) in [(Ok(MIN_FREE), true), (Ok(MIN_FREE - 1), false), (Err(Errno::IO), false)] {
-            let check = room("the data disk", free);
+            let check = room("the data disk", free.map(|free| Room { free, size: free }));
             assert_eq!((check.ok, check.free_bytes), (ok, free.ok()));
             assert_eq!(check.message.is_some_and(|message| message.starts_with("the data disk ")), !ok);
         }

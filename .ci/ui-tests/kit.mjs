@@ -48,7 +48,8 @@ export async function finish(test) {
   for (const child of children) if (child.exitCode === null) child.kill('SIGKILL');
   rmSync(folder, { recursive: true, force: true });
   if (!failed) return;
-  console.error(String(failed.stack || failed));
   for (const child of children) console.error(child.text.split('\n').slice(-5).join('\n').replace(/shoal_[a-z0-9]{40}/g, 'shoal_***'));
+  // Last, where a reader of the end of a log finds it.
+  console.error(String(failed.stack || failed));
   process.exit(1);
 }

@@ -239,7 +239,8 @@ CREATE TABLE locks (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE media_grants (
-    token_hash    TEXT PRIMARY KEY,
+    id            INTEGER PRIMARY KEY,
+    token_hash    TEXT NOT NULL UNIQUE,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot', 'firmware')),
     sha256        TEXT NOT NULL,
@@ -249,10 +250,12 @@ CREATE TABLE media_grants (
     first_read_at TEXT,
     boot_read_at  TEXT,
     last_read_at  TEXT,
-    bytes         INTEGER NOT NULL DEFAULT 0,
-    -- Recorded inputs, sealed; the image is rebuilt from them. Last, because they need pages of their own, and most queries do not
-    -- read them.
-    inputs        TEXT
+    bytes         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE media_inputs (
+    media_grant INTEGER PRIMARY KEY REFERENCES media_grants (id) ON DELETE CASCADE,
+    inputs      TEXT NOT NULL -- sealed
 ) STRICT;
 
 CREATE TABLE pull_grants (

@@ -435,7 +435,8 @@ CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL
 
 -- The right of a job to read one image. Only the hash of the token is stored.
 CREATE TABLE media_grants (
-    token_hash    TEXT PRIMARY KEY,
+    id            INTEGER PRIMARY KEY,
+    token_hash    TEXT NOT NULL UNIQUE,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot', 'firmware')),
     sha256        TEXT NOT NULL,
@@ -445,15 +446,19 @@ CREATE TABLE media_grants (
     first_read_at TEXT,
     boot_read_at  TEXT,
     last_read_at  TEXT,
-    bytes         INTEGER NOT NULL DEFAULT 0,
-    -- Recorded inputs, sealed; the image is rebuilt from them. Last, because they need pages of their own, and most queries do not
-    -- read them.
-    inputs        TEXT
+    bytes         INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX idx_media_grants_run ON media_grants (run);
 -- The images that are served now, in the order of the list; most grants have ended.
 CREATE INDEX idx_media_grants_served ON media_grants (ended_at) WHERE ended_at IS NULL;
+
+-- The recorded inputs of an open grant, from which its image is rebuilt. A table of its own: the row of a grant is written with each
+-- record of its reads, and the inputs are longer than all of it.
+CREATE TABLE media_inputs (
+    media_grant INTEGER PRIMARY KEY REFERENCES media_grants (id) ON DELETE CASCADE,
+    inputs      TEXT NOT NULL -- sealed
+) STRICT;
 
 -- The right of a job to pull from one repository. It ends with the job's media grants.
 CREATE TABLE pull_grants (

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::kit::{Scene, TIME_LIMIT, healthy, silent};
+use crate::kit::{Scene, TIME_LIMIT, healthy, recipe, silent};
 
 /// A job that waits for its report, and the URLs of its task and boot images.
 async fn mounted(serial: &str) -> (Scene, String, String, String) {
@@ -93,10 +93,13 @@ async fn an_image_whose_digest_differs_from_its_record_is_refused_and_is_an_erro
     let token = "other00000000000000000000";
     let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
     database.busy_timeout(TIME_LIMIT).unwrap();
-    let copy = "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at)
-                SELECT ?1, run, artifact, inputs, ?2, size, created_at FROM media_grants WHERE artifact = 'task'";
+    let copy = "INSERT INTO media_grants (token_hash, run, artifact, sha256, size, created_at)
+                SELECT ?1, run, artifact, ?2, size, created_at FROM media_grants WHERE artifact = 'task'";
     let hash = hex::encode(Sha256::digest(token));
-    assert_eq!(database.execute(copy, [hash, "07".repeat(32)]).unwrap(), 1);
+    assert_eq!(database.execute(copy, [&hash, &"07".repeat(32)]).unwrap(), 1);
+    let copy = "INSERT INTO media_inputs (media_grant, inputs)
+                SELECT (SELECT id FROM media_grants WHERE token_hash = ?1), inputs FROM media_inputs";
+    assert_eq!(database.execute(copy, [hash]).unwrap(), 1);
     let (start, file) = task.rsplit_once('/').unwrap();
     let (base, _) = start.rsplit_once("/t").unwrap();
     // A BMC asks again and again.
@@ -221,6 +224,28 @@ async fn a_user_with_credentials_reads_a_task_image_by_its_job_id() {
     ];
     assert_eq!(keys, documented.into());
     assert_eq!((&document["job_id"], &document["server_serial"]), (&json!(id), &json!("MED-4")));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_data_of_a_mebibyte_are_in_the_task_image() {
+    let scene = Scene::start(vec![silent("MED-7")]).await;
+    // Text that no compression makes short.
+    let mut state = 1_u64;
+    let user_data: String = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'0' + (state >> 58) as u8)
+    })
+    .take(1 << 20)
+    .collect();
+    let mut order = json!({ "server_serial": "MED-7", "recipe": recipe() });
+    order["recipe"]["user_data"] = json!(user_data);
+    order["recipe"].as_object_mut().unwrap().remove("user_data_encoding");
+    let id = scene.admin.post("/api/v1/jobs", &order).await.expect(202)["job_id"].clone();
+    let id = id.as_str().unwrap();
+    scene.admin.awaits_report(id).await;
+    let disc = iso9660::Image::open(scene.admin.task_image(id).await).unwrap();
+    assert!(disc.read("user-data", 2 << 20).unwrap() == user_data.as_bytes());
     scene.end().await;
 }
 

@@ -22,6 +22,15 @@ pub trait GrantStore: Send + Sync {
         Ok(self.find(token_hash).await?.map(|stored| stored.reads))
     }
 
+    /// Returns the sum of the recorded bytes of these grants.
+    async fn recorded_bytes(&self, token_hashes: &[&str]) -> Result<u64, GrantStoreUnavailable> {
+        let mut bytes: u64 = 0;
+        for token_hash in token_hashes {
+            bytes = bytes.saturating_add(self.reads(token_hash).await?.map_or(0, |reads| reads.bytes));
+        }
+        Ok(bytes)
+    }
+
     /// Adds `reads` to the recorded reads with [`GrantReads::merge`].
     async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), GrantStoreUnavailable>;
 }

@@ -21,6 +21,7 @@
 //! bytes; the bytes of a grant have the recorded digest; a token is never kept, logged or compared, only its hash is.
 
 mod counting;
+pub(super) mod sealed_inputs;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -242,7 +243,7 @@ impl MediaGrants {
         inputs: Option<&[u8]>,
         now: Time,
     ) -> Result<Grant, SealError> {
-        let seal = |inputs| secrets::seal(&self.0.sealing, &context_of(run), inputs);
+        let seal = |inputs| sealed_inputs::seal(&self.0.sealing, run, inputs);
         Ok(Grant {
             token_hash: token.hash(),
             run,
@@ -432,7 +433,7 @@ impl MediaGrants {
                 if let Some(open) = self.cached(&grant.token_hash) {
                     return Ok(RestoredImage::Elsewhere(open));
                 }
-                let inputs = unseal(&self.0.sealing, grant.run, &inputs)?;
+                let inputs = sealed_inputs::open(&self.0.sealing, grant.run, &inputs)?;
                 let splice = SpliceInputs::from_bytes(&inputs).map_err(GrantError::Spliced)?;
                 let image = self.0.library.image(splice.maintenance()).await.map_err(GrantError::Library)?;
                 let os_image = self.os_image_of(splice.task()).await?;
@@ -536,7 +537,7 @@ impl MediaGrants {
         };
         let sealing = Arc::clone(&self.0.sealing);
         let read = move || {
-            let inputs = unseal(&sealing, run, &inputs)?;
+            let inputs = sealed_inputs::open(&sealing, run, &inputs)?;
             TaskInputs::from_bytes(&inputs).map_err(GrantError::Task)
         };
         let task = offload(read).await.map_err(stopped)??;
@@ -579,21 +580,6 @@ impl MediaGrants {
             self.0.recorder.flush_soon(&open.reads);
         }
     }
-}
-
-/// The context to which the sealed inputs of a grant are bound.
-fn context_of(run: RunId) -> String {
-    format!("media-grant/{run}")
-}
-
-/// Opens the sealed inputs of a grant.
-fn unseal(
-    sealing: &Key,
-    run: RunId,
-    sealed: &str,
-) -> Result<impl std::ops::Deref<Target = Vec<u8>>, GrantError> {
-    secrets::open(sealing, &context_of(run), sealed)
-        .map_err(|why| unreadable(format!("the recorded inputs of an image cannot be opened: {why}")))
 }
 
 fn unreadable(reason: String) -> GrantError {

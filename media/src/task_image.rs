@@ -35,7 +35,7 @@ pub const OPTIONAL_FILES: [&str; 7] =
     ["autounattend.xml", "ks.cfg", "meta-data", "network-config", "unattend.xml", "user-data", "vendor-data"];
 /// The volume ids that some installers look for.
 pub const MEDIA_LABELS: [&str; 3] = ["CIDATA", "CONFIG-2", "OEMDRV"];
-/// The maximum size of recorded inputs in bytes: the files in base64 and their names.
+/// The maximum size of recorded inputs in bytes: the files as JSON and their names. No file is longer than in base64.
 pub const INPUTS_MAX: usize = TASK_FILES_MAX / 3 * 4 + (128 << 10);
 
 /// The version of the recorded inputs and of the layout rules.
@@ -140,11 +140,48 @@ struct TaskInputsDocument {
     format: u32,
     volume_id: String,
     epoch: i64,
-    files: Vec<(String, String)>,
+    files: Vec<(String, FileBytes)>,
     sha256: String,
     len: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     os_image: Option<OsImage>,
+}
+
+/// The bytes of a file in a [`TaskInputsDocument`], in the shorter of the two forms.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum FileBytes {
+    Text(String),
+    Base64 { base64: String },
+}
+
+impl FileBytes {
+    fn of(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if json_length(bytes) <= bytes.len() / 3 * 4 => Self::Text(text.to_owned()),
+            _ => Self::Base64 { base64: BASE64.encode(bytes) },
+        }
+    }
+
+    /// The bytes; `None` when they are not base64.
+    fn decode(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Text(text) => Some(text.into_bytes()),
+            Self::Base64 { base64 } => BASE64.decode(base64).ok(),
+        }
+    }
+}
+
+/// The length of a text as a JSON string, without its quotes.
+fn json_length(text: &[u8]) -> usize {
+    text.iter().fold(0, |length, byte| {
+        length
+            + match byte {
+                b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+                0x00..0x20 => 6,
+                _ => 1,
+            }
+    })
 }
 
 /// The key that every format has.
@@ -268,7 +305,7 @@ impl TaskInputs {
             format: if self.os_image.is_some() { OS_IMAGE_FORMAT } else { INPUTS_FORMAT },
             volume_id: self.volume_id.clone(),
             epoch: self.epoch,
-            files: self.files.iter().map(|(name, bytes)| (name.clone(), BASE64.encode(bytes))).collect(),
+            files: self.files.iter().map(|(name, bytes)| (name.clone(), FileBytes::of(bytes))).collect(),
             sha256: self.sha256.to_hex(),
             len: self.len,
             os_image: self.os_image.clone(),
@@ -301,9 +338,9 @@ impl TaskInputs {
         let files = document
             .files
             .into_iter()
-            .map(|(name, text)| match BASE64.decode(text) {
-                Ok(bytes) => Ok((name, bytes)),
-                Err(_) => Err(invalid(format!("the file {name} is not base64"))),
+            .map(|(name, bytes)| match bytes.decode() {
+                Some(bytes) => Ok((name, bytes)),
+                None => Err(invalid(format!("the file {name} is not base64"))),
             })
             .collect::<Result<_, _>>()?;
         if document.os_image.is_some() != (format == OS_IMAGE_FORMAT) {

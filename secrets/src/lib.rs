@@ -46,7 +46,8 @@ pub use key_file::{MAX_VERSIONS, MasterKeyError, replace_key_file, replace_secre
 pub use random::{NoRandomness, random_bytes};
 pub use reference::{CredentialRef, CredentialRefError, ResolveError, Resolver};
 pub use seal::{
-    MAX_TEXT_BYTES, OpenError, ResealError, SEALED_PREFIX, SealError, open, reseal, seal, sealed_with,
+    MAX_TEXT_BYTES, OpenError, ResealError, SEALED_PREFIX, SealError, open, open_document, reseal, seal,
+    seal_document, sealed_with,
 };
 pub use source::{MAX_SECRET_BYTES, SecretError, SecretSource, SecretSourceError, Unfit};
 pub use text_seal::ColumnSeal;

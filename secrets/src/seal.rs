@@ -45,6 +45,14 @@ pub fn seal(key: &Key, context: &str, plaintext: &[u8]) -> Result<String, SealEr
     seal_within(key, context, plaintext, MAX_SECRET_BYTES)
 }
 
+/// Seals a document for one context: up to [`MAX_TEXT_BYTES`], where [`seal`] has the limit of a secret.
+///
+/// # Errors
+/// [`SealError`] when the document is too long or the operating system returns no random bytes.
+pub fn seal_document(key: &Key, context: &str, document: &[u8]) -> Result<String, SealError> {
+    seal_within(key, context, document, MAX_TEXT_BYTES)
+}
+
 /// Seals at most `limit` bytes.
 pub(super) fn seal_within(
     key: &Key,
@@ -73,6 +81,14 @@ pub(super) fn seal_within(
 /// [`OpenError`] when the text is not sealed, was sealed with another key or context, or was altered.
 pub fn open(key: &Key, context: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, OpenError> {
     open_within(key, context, sealed, MAX_SECRET_BYTES)
+}
+
+/// Opens a text that [`seal_document`] made with this key and context.
+///
+/// # Errors
+/// [`OpenError`] when the text is not sealed, was sealed with another key or context, or was altered.
+pub fn open_document(key: &Key, context: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+    open_within(key, context, sealed, MAX_TEXT_BYTES)
 }
 
 /// Opens a text of at most `limit` sealed bytes.

@@ -255,6 +255,16 @@ mod sealing {
         assert!(matches!(seal(&key, "SN-1", &[longest, vec![0]].concat()), Err(SealError::TooLong { .. })));
     }
 
+    #[test]
+    fn a_document_may_be_longer_than_a_secret() {
+        let key = master_key(1).derive("seal");
+        let document = vec![b'x'; 2 * MAX_SECRET_BYTES];
+        let sealed = seal_document(&key, "SN-1", &document).unwrap();
+        assert_eq!(*open_document(&key, "SN-1", &sealed).unwrap(), document);
+        assert_eq!(open_document(&key, "SN-2", &sealed).unwrap_err(), OpenError::Refused);
+        assert_eq!(open(&key, "SN-1", &sealed).unwrap_err(), OpenError::Malformed);
+    }
+
     /// The test vector of draft-irtf-cfrg-xchacha, appendix A.3.1, with the cipher of this crate.
     #[test]
     fn the_cipher_is_xchacha20_poly1305() {

@@ -15,9 +15,9 @@ use super::erased::{self, Operation, Pending};
 use super::error::StoreError;
 use super::in_place::{InPlace, Memory, StoreHooks};
 use super::instances::LiveInstance;
-use super::job_cache::JobCache;
 use super::migrate;
 use super::readers::{self, Readers};
+use super::row_cache::RowCache;
 use super::sealing::{self, TextSeal};
 use super::writer::Writer;
 use model::{Fairness, Time};
@@ -109,7 +109,7 @@ impl Store {
             })
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
-        let cache = JobCache::attach(&connection).map_err(failed)?;
+        let cache = RowCache::attach(&connection).map(Arc::new).map_err(failed)?;
         let no_thread = |_| {
             failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread could be started for the database")))
         };
@@ -138,7 +138,7 @@ impl Store {
         sealing::attach(&connection, None).map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, &path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
-        let cache = JobCache::attach(&connection).map_err(failed)?;
+        let cache = RowCache::attach(&connection).map(Arc::new).map_err(failed)?;
         let place = Arc::new(InPlace::new(connection, hooks));
         Ok(Self {
             writer: Writer::in_place(Arc::clone(&place), cache),

@@ -15,8 +15,11 @@ macro_rules! but_inputs {
 }
 
 /// The columns of a grant with its table.
-const COLUMNS: &str = concat!("inputs, ", but_inputs!());
-/// The columns of a grant without its recorded inputs, which are much longer than all others.
+const COLUMNS: &str = concat!(
+    "(SELECT inputs FROM media_inputs WHERE media_grant = media_grants.id) AS inputs, ",
+    but_inputs!()
+);
+/// The columns of a grant without its recorded inputs, which are longer than all others.
 pub(super) const WITHOUT_INPUTS: &str = concat!("NULL AS inputs, ", but_inputs!());
 /// A grant of a run whose server is restored and not released does not exist.
 const EXISTS: &str = "NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = media_grants.run AND runs.restored = 1)";
@@ -28,7 +31,9 @@ impl Store {
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn grant(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
-        self.grant_with(COLUMNS, "read a media grant", token_hash).await
+        const OPERATION: &str = "read a media grant";
+        let token_hash = token_hash.to_owned();
+        self.read(OPERATION, move |connection| find(connection, OPERATION, COLUMNS, &token_hash)).await
     }
 
     /// The grant with this token hash as [`Self::grant`] returns it, but without its recorded inputs.
@@ -36,20 +41,9 @@ impl Store {
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn grant_without_inputs(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
-        self.grant_with(WITHOUT_INPUTS, "read the reads of a media grant", token_hash).await
-    }
-
-    /// The grant with this token hash, from these columns.
-    async fn grant_with(
-        &self,
-        columns: &str,
-        operation: &'static str,
-        token_hash: &str,
-    ) -> Result<Option<StoredGrant>, StoreError> {
+        const OPERATION: &str = "read the reads of a media grant";
         let token_hash = token_hash.to_owned();
-        let sql = format!("SELECT {columns} WHERE token_hash = ?1 AND {EXISTS}");
-        self.read(operation, move |connection| first(connection, operation, &sql, &[&token_hash], grant))
-            .await
+        self.read(OPERATION, move |connection| without_inputs(connection, OPERATION, &token_hash)).await
     }
 
     /// All grants of a run, ended ones included.
@@ -116,6 +110,26 @@ impl Store {
     }
 }
 
+/// The grant with this token hash, without its recorded inputs.
+pub(super) fn without_inputs(
+    connection: &Connection,
+    operation: &'static str,
+    token_hash: &str,
+) -> Result<Option<StoredGrant>, StoreError> {
+    find(connection, operation, WITHOUT_INPUTS, token_hash)
+}
+
+/// The grant with this token hash, from these columns.
+fn find(
+    connection: &Connection,
+    operation: &'static str,
+    columns: &str,
+    token_hash: &str,
+) -> Result<Option<StoredGrant>, StoreError> {
+    let sql = format!("SELECT {columns} WHERE token_hash = ?1 AND {EXISTS}");
+    first(connection, operation, &sql, &[&token_hash], grant)
+}
+
 /// The grant of a row of [`COLUMNS`] or [`WITHOUT_INPUTS`].
 pub(super) fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
     Ok(StoredGrant {
@@ -166,25 +180,34 @@ pub(super) fn media_evidence(
     )
 }
 
-/// Writes a new grant. A second insert with the same token (a step that ran twice) changes nothing.
+/// Writes a new grant with its recorded inputs. A second insert with the same token (a step that ran twice) changes nothing.
 pub(super) fn insert(connection: &Connection, grant: &Grant) -> Result<(), StoreError> {
-    execute(
+    const OPERATION: &str = "issue a media grant";
+    let new = execute(
         connection,
-        "issue a media grant",
-        "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at)
-         VALUES (?1, ?2, ?3, reseal_text(?4, 'media-inputs', 'media-grant/' || ?2), ?5, ?6, ?7)
+        OPERATION,
+        "INSERT INTO media_grants (token_hash, run, artifact, sha256, size, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (token_hash) DO NOTHING",
         params![
             grant.token_hash,
             grant.run.to_string(),
             grant.artifact.as_str(),
-            grant.inputs,
             grant.sha256,
             i64::try_from(grant.size).unwrap_or(i64::MAX),
             grant.created_at.to_string()
         ],
-    )
-    .map(drop)
+    )?;
+    if let Some(inputs) = grant.inputs.as_ref().filter(|_| new > 0) {
+        execute(
+            connection,
+            OPERATION,
+            "INSERT INTO media_inputs (media_grant, inputs)
+             SELECT id, reseal_text(?2, 'media-inputs', 'media-grant/' || run) FROM media_grants WHERE token_hash = ?1",
+            params![grant.token_hash, inputs],
+        )?;
+    }
+    Ok(())
 }
 
 /// Writes a new pull grant. A second insert with the same token changes nothing.
@@ -208,8 +231,14 @@ pub(super) fn end(connection: &Connection, run: RunId, now: Time) -> Result<(), 
     let parameters: [&dyn ToSql; 2] = [&parameters[0], &parameters[1]];
     execute(
         connection,
+        "delete the recorded inputs of images",
+        "DELETE FROM media_inputs WHERE media_grant IN (SELECT id FROM media_grants WHERE run = ?1)",
+        &parameters[..1],
+    )?;
+    execute(
+        connection,
         "end media grants",
-        "UPDATE media_grants SET ended_at = ?2, inputs = NULL WHERE run = ?1 AND ended_at IS NULL",
+        "UPDATE media_grants SET ended_at = ?2 WHERE run = ?1 AND ended_at IS NULL",
         &parameters,
     )?;
     execute(

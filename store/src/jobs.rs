@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, params};
 
 use super::events::last_events_json;
-use super::job_cache::{CacheTicket, CachedJob};
+use super::row_cache::{CacheTicket, CachedJob};
 use super::rows::{self, Columns, RUN, ReadSnapshot, all, execute, first};
 use super::{Store, StoreError};
 use model::{
@@ -55,7 +55,7 @@ impl Store {
     /// # Errors
     /// When the job is not cached: a ticket to cache it. The ticket must be taken before the rows are read.
     pub fn cached_job(&self, run: RunId) -> Result<CachedJob, CacheTicket> {
-        self.writer.cache().cached(run)
+        self.writer.cache().job(run)
     }
 
     /// The job with its steps and at most `events` of its latest events.

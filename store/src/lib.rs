@@ -12,7 +12,7 @@
 //!   error.
 //! - Every change of a run names the epoch and revision it was computed from (decision D7). If the row has others, nothing is
 //!   written.
-//! - A cached job ([`CachedJob`]) equals what its rows give. It is removed before a write to those rows becomes visible.
+//! - A cached job ([`CachedJob`]) or server equals what its rows give. It is removed before a write to those rows becomes visible.
 //! - What may contain a secret (recipes, inputs of runs, URLs) is sealed before SQLite gets it ([`TextSeal`]).
 //! - The audit entry of a request is recorded in the transaction of its first change ([`audited`]).
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
@@ -47,9 +47,9 @@ mod in_place;
 mod inspect;
 mod instances;
 mod invariants;
-mod job_cache;
 mod job_list;
 mod jobs;
+mod keyed_cache;
 mod locks;
 pub mod log;
 mod media_list;
@@ -61,6 +61,7 @@ mod reported;
 mod reseal;
 mod restored;
 mod retention;
+mod row_cache;
 mod rows;
 mod sealing;
 mod servers;
@@ -104,7 +105,6 @@ pub use grant_reads::CausedByReads;
 pub use hardware::ServerHardware;
 pub use in_place::{HookDecision, Memory, StoreHooks};
 pub use invariants::Violation;
-pub use job_cache::{CacheTicket, CachedJob};
 pub use job_list::{JobCursor, JobFilter, JobIds, JobListOrder, JobPage, Newest};
 pub use jobs::{JobCount, JobDetail, NeedsOperator};
 pub use log::{JobFields, job_span, step_span};
@@ -116,6 +116,7 @@ pub use reported::{InstallLog, ServerInventory};
 pub use reseal::{ResealBatch, ResealCursor, SealedCount};
 pub use restored::{BACKUPS, ReleasedServer};
 pub use retention::ServerHistory;
+pub use row_cache::{CacheTicket, CachedJob};
 pub use sealing::{SealPurpose, TextSeal};
 pub use servers::{
     CertificateChange, DeletedServer, ServerChange, ServerFilter, ServerResources, UpdatedServer,

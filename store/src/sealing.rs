@@ -100,7 +100,12 @@ pub(super) const SEALED: [SealedColumn; 9] = [
         "'jobs/' || id || '/maintenance_iso_url'",
     ),
     SealedColumn::kept("run_inputs", "input", SealPurpose::Text, "'run_inputs/' || run || '/input'"),
-    SealedColumn::kept("media_grants", "inputs", SealPurpose::MediaInputs, "'media-grant/' || run"),
+    SealedColumn::kept(
+        "media_inputs",
+        "inputs",
+        SealPurpose::MediaInputs,
+        "'media-grant/' || (SELECT run FROM media_grants WHERE id = media_grant)",
+    ),
     SealedColumn::kept("signing_keys", "sealed", SealPurpose::Text, "'signing_keys/' || id || '/sealed'"),
     SealedColumn {
         table: "bmc_sessions",

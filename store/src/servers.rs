@@ -1,6 +1,7 @@
 //! Registered servers, and observations of them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql, params};
@@ -118,8 +119,20 @@ impl Store {
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn server(&self, serial: &Serial) -> Result<Option<Server>, StoreError> {
+        let ticket = match self.in_place() {
+            // A simulation decides about each read.
+            Some(_) => None,
+            None => match self.writer.cache().server(serial) {
+                Ok(server) => return Ok(Some(Server::clone(&server))),
+                Err(ticket) => Some(ticket),
+            },
+        };
         let serial = serial.clone();
-        self.read("read a server", move |connection| find(connection, &serial)).await
+        let found = self.read("read a server", move |connection| find(connection, &serial)).await?;
+        if let (Some(ticket), Some(server)) = (ticket, &found) {
+            ticket.put(Arc::new(server.clone()));
+        }
+        Ok(found)
     }
 
     /// The record of a server that is named by its serial number, or else by the id of its record.

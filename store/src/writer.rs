@@ -26,7 +26,7 @@ use super::audit_trail::{self, AuditTrail};
 use super::erased::{self, Erased, Operation, Pending};
 use super::error::StoreError;
 use super::in_place::InPlace;
-use super::job_cache::JobCache;
+use super::row_cache::RowCache;
 use model::audit::NewAuditEntry;
 use model::failpoint;
 
@@ -90,7 +90,7 @@ impl Job {
 pub(super) struct Writer {
     backend: Backend,
     commits: watch::Receiver<u64>,
-    cache: Arc<JobCache>,
+    cache: Arc<RowCache>,
 }
 
 /// The writer thread or the in-place database that carries out the transactions.
@@ -102,7 +102,7 @@ enum Backend {
 
 impl Writer {
     /// Starts the thread that owns `connection`.
-    pub(super) fn start(connection: Connection, cache: Arc<JobCache>) -> std::io::Result<Self> {
+    pub(super) fn start(connection: Connection, cache: Arc<RowCache>) -> std::io::Result<Self> {
         let (queue, work) = mpsc::channel(QUEUE);
         let (committed, commits) = watch::channel(0);
         let thread_cache = Arc::clone(&cache);
@@ -113,7 +113,7 @@ impl Writer {
     }
 
     /// A writer without a thread: each caller carries out its own transaction.
-    pub(super) fn in_place(place: Arc<InPlace>, cache: Arc<JobCache>) -> Self {
+    pub(super) fn in_place(place: Arc<InPlace>, cache: Arc<RowCache>) -> Self {
         Self { commits: place.commits(), backend: Backend::InPlace(place), cache }
     }
 
@@ -122,8 +122,8 @@ impl Writer {
         self.commits.clone()
     }
 
-    /// The job cache that this writer invalidates.
-    pub(super) fn cache(&self) -> &Arc<JobCache> {
+    /// The row cache that this writer invalidates.
+    pub(super) fn cache(&self) -> &Arc<RowCache> {
         &self.cache
     }
 
@@ -166,7 +166,7 @@ fn run(
     connection: Connection,
     mut queue: mpsc::Receiver<Job>,
     committed: &watch::Sender<u64>,
-    cache: &JobCache,
+    cache: &RowCache,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut last = 1;
@@ -200,7 +200,7 @@ fn collect(queue: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>, last: usize) {
     }
 }
 
-fn commit_batch(connection: &Connection, batch: &mut Vec<Job>, cache: &JobCache) {
+fn commit_batch(connection: &Connection, batch: &mut Vec<Job>, cache: &RowCache) {
     if let Err(source) = step(connection, "BEGIN IMMEDIATE") {
         let why = StoreError::sqlite("begin a transaction", source);
         batch.drain(..).for_each(|job| job.refuse(why.clone()));

@@ -308,29 +308,36 @@ impl GrantStore for StoreGrants {
         Ok(found.map(|stored| stored.reads))
     }
 
+    async fn recorded_bytes(&self, token_hashes: &[&str]) -> Result<u64, GrantStoreUnavailable> {
+        let bytes = self.store.recorded_bytes(token_hashes).await;
+        bytes.map_err(|error| GrantStoreUnavailable { reason: error_chain(&error).to_string() })
+    }
+
     async fn record_reads(&self, token_hash: &str, added: GrantReads) -> Result<(), GrantStoreUnavailable> {
-        let failed = |error: StoreError| GrantStoreUnavailable { reason: error_chain(&error).to_string() };
-        let before = self.store.grant_without_inputs(token_hash).await.map_err(failed)?;
-        let Some(before) = before else { return Ok(()) };
-        let boots = before.reads.boot_read_at.is_none() && added.boot_read_at.is_some();
-        let image = before.grant.artifact.as_str();
-        let mut events = Vec::new();
-        if before.reads.first_read_at.is_none() && added.first_read_at.is_some() {
-            events.push(NewEvent::info(
-                "media.first-read",
-                format!("the {image} image was read for the first time"),
-            ));
-        }
-        if boots {
-            events.push(NewEvent::info("media.boot-read", "the boot record of the boot image was read"));
-        }
-        let caused = CausedByReads {
-            run: Some(before.grant.run),
-            events: events.into_iter().map(|event| event.by("media")).collect(),
-            // The host boots, so its power-on permit is released.
-            permit: boots.then(power_on_permit),
-        };
-        self.store.record_reads(token_hash, added, caused, self.clock.now()).await.map_err(failed)
+        let caused = move |before: &StoredGrant| caused_by(before, added);
+        let recorded = self.store.record_reads(token_hash, added, caused, self.clock.now()).await;
+        recorded.map_err(|error| GrantStoreUnavailable { reason: error_chain(&error).to_string() })
+    }
+}
+
+/// What reads that are added to a grant cause.
+fn caused_by(before: &StoredGrant, added: GrantReads) -> CausedByReads {
+    let boots = before.reads.boot_read_at.is_none() && added.boot_read_at.is_some();
+    let image = before.grant.artifact.as_str();
+    let mut events = Vec::new();
+    if before.reads.first_read_at.is_none() && added.first_read_at.is_some() {
+        events.push(NewEvent::info(
+            "media.first-read",
+            format!("the {image} image was read for the first time"),
+        ));
+    }
+    if boots {
+        events.push(NewEvent::info("media.boot-read", "the boot record of the boot image was read"));
+    }
+    CausedByReads {
+        events: events.into_iter().map(|event| event.by("media")).collect(),
+        // The host boots, so its power-on permit is released.
+        permit: boots.then(power_on_permit),
     }
 }
 

@@ -33,14 +33,13 @@ impl MediaGrants {
         &self,
         token_hashes: impl Iterator<Item = &str>,
     ) -> Result<u64, GrantStoreUnavailable> {
-        let mut bytes: u64 = 0;
-        for token_hash in token_hashes {
+        let token_hashes: Vec<&str> = token_hashes.collect();
+        for token_hash in &token_hashes {
             if let Some(reads) = self.counted(token_hash) {
                 self.0.recorder.flush_one(&reads).await?;
             }
-            bytes = bytes.saturating_add(self.stored_bytes(token_hash).await?);
         }
-        Ok(bytes)
+        self.stored_bytes(&token_hashes).await
     }
 
     /// The number of bytes that were read of these grants.
@@ -51,14 +50,12 @@ impl MediaGrants {
         &self,
         token_hashes: impl Iterator<Item = &str>,
     ) -> Result<u64, GrantStoreUnavailable> {
-        let mut bytes: u64 = 0;
-        for token_hash in token_hashes {
-            // Before the store is asked: what is recorded meanwhile is then in one of the two, or in both.
-            let unrecorded = self.counted(token_hash).map_or(0, |reads| reads.unrecorded_bytes());
-            let stored = self.stored_bytes(token_hash).await?;
-            bytes = bytes.saturating_add(stored).saturating_add(unrecorded);
-        }
-        Ok(bytes)
+        let token_hashes: Vec<&str> = token_hashes.collect();
+        // Before the store is asked: what is recorded meanwhile is then in one of the two, or in both.
+        let unrecorded = token_hashes.iter().fold(0, |bytes: u64, token_hash| {
+            bytes.saturating_add(self.counted(token_hash).map_or(0, |reads| reads.unrecorded_bytes()))
+        });
+        Ok(self.stored_bytes(&token_hashes).await?.saturating_add(unrecorded))
     }
 
     /// The reads of a grant that is read, or whose reads are not all recorded.
@@ -67,9 +64,8 @@ impl MediaGrants {
         live.or_else(|| self.0.recorder.queued(token_hash))
     }
 
-    async fn stored_bytes(&self, token_hash: &str) -> Result<u64, GrantStoreUnavailable> {
-        let stored = within_timeout(self.0.store.reads(token_hash)).await?;
-        Ok(stored.map_or(0, |reads| reads.bytes))
+    async fn stored_bytes(&self, token_hashes: &[&str]) -> Result<u64, GrantStoreUnavailable> {
+        within_timeout(self.0.store.recorded_bytes(token_hashes)).await
     }
 
     /// The time since which reads are counted without a gap. The last reads of a killed controller instance may be missing.

@@ -71,9 +71,13 @@ fn malformed_task_inputs_are_a_typed_error() {
     let text = String::from_utf8(record_inputs(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
     let newer = text.replacen("\"format\":1", "\"format\":3", 1);
     assert!(matches!(TaskInputs::from_bytes(newer.as_bytes()), Err(TaskImageError::Format { found: 3 })));
-    for broken in
-        [&text[..text.len() / 2], "", "{}", "[]", &text.replacen("\"job.json\",\"", "\"job.json\",\"!", 1)]
-    {
+    for broken in [
+        &text[..text.len() / 2],
+        "",
+        "{}",
+        "[]",
+        &text.replacen("\"job.json\",\"", "\"job.json\",{\"base64\":\"!", 1),
+    ] {
         assert!(matches!(TaskInputs::from_bytes(broken.as_bytes()), Err(TaskImageError::Inputs { .. })));
     }
     assert!(matches!(

@@ -258,8 +258,7 @@ pub(super) fn clock() -> Arc<ManualClock> {
 
 /// Recorded inputs as the store keeps them.
 pub(super) fn sealed(inputs: &[u8]) -> Option<String> {
-    let context = format!("media-grant/{}", run());
-    Some(secrets::seal(&key().derive("media-grants"), &context, inputs).unwrap())
+    Some(crate::grants::sealed_inputs::seal(&key().derive("media-grants"), run(), inputs).unwrap())
 }
 
 pub(super) fn task_grant(token: &str, inputs: &TaskInputs) -> StoredGrant {

@@ -218,7 +218,7 @@ async fn read(bench: &Bench, id: RunId, artifact: Artifact, at: Time) {
             };
             bench
                 .store
-                .record_reads(&grant.grant.token_hash, reads, CausedByReads::default(), at)
+                .record_reads(&grant.grant.token_hash, reads, |_| CausedByReads::default(), at)
                 .await
                 .unwrap();
         }

@@ -75,7 +75,7 @@ async fn media_are_selected_by_server_image_and_whether_they_are_served() {
     job_with_media(&kit, "B", 2).await;
     let now = Some(at(5));
     let reads = GrantReads { first_read_at: now, boot_read_at: None, last_read_at: now, bytes: 9 };
-    kit.store.record_reads("B-boot", reads, CausedByReads::default(), at(5)).await.unwrap();
+    kit.store.record_reads("B-boot", reads, |_| CausedByReads::default(), at(5)).await.unwrap();
     kit.end(ended, Outcome::Failed, at(20)).await;
 
     let open = list(&kit, MediaFilter { open: Some(true), ..MediaFilter::default() }).await;

@@ -368,8 +368,8 @@ async fn grants_end_with_the_run_even_when_no_step_ends_them() {
         last_read_at: Some(at(second)),
         bytes,
     };
-    kit.store.record_reads("t", reads(5, 100), CausedByReads::default(), at(5)).await.unwrap();
-    kit.store.record_reads("t", reads(9, 50), CausedByReads::default(), at(9)).await.unwrap();
+    kit.store.record_reads("t", reads(5, 100), |_| CausedByReads::default(), at(5)).await.unwrap();
+    kit.store.record_reads("t", reads(9, 50), |_| CausedByReads::default(), at(9)).await.unwrap();
     let stored = kit.store.grant("t").await.unwrap().unwrap();
     assert_eq!((stored.reads.first_read_at, stored.reads.last_read_at), (Some(at(5)), Some(at(9))));
     assert_eq!((stored.reads.bytes, stored.ended_at, stored.grant), (150, None, grant));

@@ -1,4 +1,4 @@
-//! A cached job equals what its rows give.
+//! A cached job, and a cached server, equal what their rows give.
 
 use bytes::Bytes;
 
@@ -175,4 +175,51 @@ async fn after_a_rollback_the_job_is_read_and_cached_again() {
     assert!(kit.store.job(id).await.unwrap().is_some());
     cache(&kit.store, id);
     assert!(cache(&kit.store, id), "the job is cached again");
+}
+
+/// The cached record of a server; `None` when the next read of it reads its rows.
+fn cached_server(kit: &Kit, name: &str) -> Option<Arc<Server>> {
+    kit.store.writer.cache().server(&serial(name)).ok()
+}
+
+#[tokio::test]
+async fn a_server_is_read_once_until_one_of_its_rows_is_written() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    kit.server("B").await;
+    let statements = [
+        "UPDATE servers SET bmc_username = 'other' WHERE serial = 'A'",
+        "UPDATE servers SET restored = NULL",
+        "INSERT INTO server_observed (serial, observed) VALUES ('A', '{\"model\":\"x\"}')",
+        "UPDATE server_observed SET observed = NULL WHERE serial = 'A'",
+        "DELETE FROM server_observed WHERE serial = 'A'",
+        "UPDATE servers SET serial = 'C' WHERE serial = 'A'",
+        "DELETE FROM servers WHERE serial = 'C'",
+    ];
+    for statement in statements {
+        for name in ["A", "B", "C"] {
+            let read = kit.store.server(&serial(name)).await.unwrap();
+            assert_eq!(cached_server(&kit, name).as_deref(), read.as_ref(), "{name} before {statement}");
+        }
+        let work = move |connection: &Connection| {
+            connection.execute(statement, []).map_err(|why| StoreError::sqlite("test", why))
+        };
+        assert!(kit.store.writer.write("test", work).await.unwrap() > 0, "{statement}");
+        let written = if statement.contains("'C'") && statement.contains("DELETE") { "C" } else { "A" };
+        assert!(cached_server(&kit, written).is_none(), "{statement}");
+    }
+    assert!(kit.store.server(&serial("A")).await.unwrap().is_none());
+    assert!(cached_server(&kit, "A").is_none(), "a server that does not exist is not cached");
+    assert!(cached_server(&kit, "B").is_some(), "nothing was written to it since it was read");
+}
+
+#[tokio::test]
+async fn a_server_that_another_connection_changes_is_read_again_after_the_next_transaction() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let read = async || kit.store.server(&serial("A")).await.unwrap().unwrap().bmc_username;
+    let before = read().await;
+    kit.outside().execute("UPDATE servers SET bmc_username = 'other'", []).unwrap();
+    kit.store.append(None, None, vec![NewEvent::info("test", "x")], at(1)).await.unwrap();
+    assert_eq!((before == "other", read().await.as_str()), (false, "other"));
 }

@@ -44,6 +44,22 @@ pub(crate) enum JetStreamError {
     Malformed,
 }
 
+/// What makes a stream drop messages before its limits are reached.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct StreamRules {
+    /// `limits` keeps messages until a limit is reached; `interest` and `workqueue` drop them when they were consumed.
+    #[serde(default)]
+    pub(crate) retention: String,
+}
+
+/// A stream that exists.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct FoundStream {
+    #[serde(default)]
+    pub(crate) config: StreamRules,
+    pub(crate) state: StreamState,
+}
+
 /// How far a stream is filled.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct StreamState {
@@ -80,11 +96,6 @@ struct Refusal {
 }
 
 #[derive(Deserialize)]
-struct StreamInfo {
-    state: StreamState,
-}
-
-#[derive(Deserialize)]
 struct FoundMessage {
     message: RawMessage,
 }
@@ -109,15 +120,15 @@ struct StreamConfig {
     duplicate_window: u128,
 }
 
-/// The state of the stream. It is made if it is missing.
+/// The stream. It is made if it is missing.
 ///
 /// # Errors
 /// When the server has no JetStream, or refuses.
-pub(crate) async fn stream(session: &Session) -> Result<StreamState, JetStreamError> {
+pub(crate) async fn stream(session: &Session) -> Result<FoundStream, JetStreamError> {
     let found = session.request(&format!("$JS.API.STREAM.INFO.{STREAM}"), b"").await?;
-    match read::<StreamInfo>(&found) {
+    match read(&found) {
         Err(JetStreamError::Refused(NO_STREAM)) => {}
-        read => return Ok(read?.state),
+        found => return found,
     }
     let config = StreamConfig {
         name: STREAM,
@@ -133,7 +144,7 @@ pub(crate) async fn stream(session: &Session) -> Result<StreamState, JetStreamEr
     // A `StreamConfig` has texts and numbers only, which are always JSON.
     let config = serde_json::to_vec(&config).unwrap_or_default();
     let made = session.request(&format!("$JS.API.STREAM.CREATE.{STREAM}"), &config).await?;
-    Ok(read::<StreamInfo>(&made)?.state)
+    read(&made)
 }
 
 /// Reads the message that the stream has at a sequence. A message that is too long for this program to have sent it has no id.

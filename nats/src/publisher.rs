@@ -28,7 +28,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Dialer;
-use crate::jetstream::{self, EXPECTED_END, EXPECTED_STREAM, ID, JetStreamError, Stored, StreamState};
+use crate::jetstream::{
+    self, EXPECTED_END, EXPECTED_STREAM, FoundStream, ID, JetStreamError, Stored, StreamState,
+};
 use crate::options::{Limits, Options};
 use crate::session::{RequestError, Session};
 use crate::{STREAM, wake};
@@ -123,6 +125,10 @@ enum Refusal {
          publishes; stop it, or remove its messages from the stream"
     )]
     AheadOfLog { found: i64, last: i64 },
+    #[error(
+        "the stream {STREAM} has the retention {0:?}, which drops messages that were consumed; delete it, or make it with the retention \"limits\""
+    )]
+    Retention(String),
     #[error(
         "the server accepts messages of {0} bytes at most, and an event needs up to {MIN_BODY}; raise max_payload"
     )]
@@ -233,7 +239,11 @@ impl Publisher {
     /// Publishes page after page.
     async fn follow(&mut self, session: &Session, failures: &mut u32) -> Result<Infallible, Refusal> {
         let log = self.log.id().await?;
-        let state = jetstream::stream(session).await.map_err(Refusal::Stream)?;
+        let FoundStream { config, state } = jetstream::stream(session).await.map_err(Refusal::Stream)?;
+        // From a stream that drops what was consumed, nothing says where it ends: it would be filled again and again.
+        if ["interest", "workqueue"].contains(&config.retention.as_str()) {
+            return Err(Refusal::Retention(config.retention));
+        }
         let mut position = self.position(session, state, &log).await?;
         self.position = Some(position);
         let mut end = state.last_sequence;

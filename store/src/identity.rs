@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rusqlite::params;
 
 use super::instances::{LiveInstance, former_ended, former_run, last_seen, start_event};
+use super::machine_restart::leave_out_time_off;
 use super::rows::{append_events, execute, first};
 use super::webhooks::leave_out_outage;
 use super::{Store, StoreError};
@@ -16,7 +17,8 @@ impl Store {
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
     /// a heartbeat, an orderly end, or an event of a run. `None` on a new database. The start is an event, which says whether the
-    /// instance before recorded its end. The time without an instance is left out of the retry times of webhooks. `machine` is the clock
+    /// instance before recorded its end. The time without an instance is left out of the retry times of webhooks, and, when
+    /// the machine was started since, of the leases of workers elsewhere. `machine` is the clock
     /// that knows the run of the machine, which each heartbeat records.
     ///
     /// # Errors
@@ -34,6 +36,8 @@ impl Store {
                 let last_seen = last_seen(connection, OPERATION)?;
                 if let Some(seen) = last_seen {
                     leave_out_outage(connection, OPERATION, seen, now)?;
+                    let run = machine.as_deref().and_then(Clock::machine_run);
+                    leave_out_time_off(connection, OPERATION, run.as_ref(), (seen, now))?;
                 }
                 let event = start_event(connection, OPERATION, &id, last_seen)?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;

@@ -52,6 +52,7 @@ mod jobs;
 mod keyed_cache;
 mod locks;
 pub mod log;
+mod machine_restart;
 mod media_list;
 mod migrate;
 mod overview;

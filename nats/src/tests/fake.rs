@@ -59,6 +59,8 @@ pub(super) struct State {
     pub(super) recognised: HashSet<String>,
     /// Reads of messages.
     pub(super) reads: usize,
+    /// Looks at the stream.
+    pub(super) looks: usize,
     /// Connections that have begun, and those that have ended.
     pub(super) begun: usize,
     pub(super) ended: usize,
@@ -81,6 +83,11 @@ impl State {
     /// Removes all messages. The sequence goes on, and ids are still recognised.
     pub(super) fn purge(&mut self) {
         self.messages.clear();
+    }
+
+    /// Makes the stream as an operator does, with a retention.
+    pub(super) fn make_stream(&mut self, retention: &str) {
+        self.stream = Some(json!({ "name": "SHOAL_EVENTS", "retention": retention }));
     }
 
     /// Loses everything.
@@ -350,10 +357,13 @@ fn publish(shared: &Shared, subject: &str, headers: &str, body: &[u8]) -> Answer
     };
     let request = || serde_json::from_slice::<Value>(body).unwrap_or_default();
     shared.change(|state| match subject.strip_prefix("$JS.API.STREAM.") {
-        Some("INFO.SHOAL_EVENTS") => match &state.stream {
-            Some(config) => Answer::Json(stream(config, state)),
-            None => failed(404, 10059, "stream not found"),
-        },
+        Some("INFO.SHOAL_EVENTS") => {
+            state.looks += 1;
+            match &state.stream {
+                Some(config) => Answer::Json(stream(config, state)),
+                None => failed(404, 10059, "stream not found"),
+            }
+        }
         Some("CREATE.SHOAL_EVENTS") => {
             let config = request();
             state.stream = Some(config.clone());

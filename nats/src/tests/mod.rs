@@ -297,6 +297,21 @@ async fn a_stream_of_another_controller_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_stream_that_drops_what_was_consumed_is_left_alone() {
+    for retention in ["interest", "workqueue"] {
+        let fake = Fake::start().await;
+        fake.change(|state| state.make_stream(retention));
+        let running = Running::start(options(&fake.url()), MemoryLog::new(3));
+        fake.until("several looks", |state| state.looks > 3).await;
+        assert_eq!(fake.change(|state| state.ids()), [""; 0]);
+        // An operator makes it again.
+        fake.change(|state| state.make_stream("limits"));
+        fake.until("all events", |state| state.ids() == ids(1..=3)).await;
+        drop(running);
+    }
+}
+
+#[tokio::test]
 async fn a_hostile_server_is_left_and_an_honest_one_is_used() {
     for manners in [
         Manners::EndlessInfo,

@@ -11,6 +11,7 @@ mod firmware_sets;
 mod leases;
 mod lists;
 mod locks;
+mod machine_restart;
 mod media_list;
 mod records;
 mod restored;

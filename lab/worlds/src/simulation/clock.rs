@@ -17,17 +17,32 @@ pub(super) struct WorldClock {
     set_by: Mutex<SignedDuration>,
     /// Whether controllers restart on a machine that runs on; otherwise the machine starts anew with each of them.
     runs_on: bool,
+    /// When the machine was started last, by virtual time.
+    booted: Mutex<Duration>,
 }
 
 impl WorldClock {
     pub(super) fn new(start: Time, runs_on: bool) -> Arc<Self> {
-        Arc::new(Self { began: Instant::now(), start, set_by: Mutex::new(SignedDuration::ZERO), runs_on })
+        Arc::new(Self {
+            began: Instant::now(),
+            start,
+            set_by: Mutex::new(SignedDuration::ZERO),
+            runs_on,
+            booted: Mutex::default(),
+        })
     }
 
     /// Sets the wall clock forward or back.
     pub(super) fn set(&self, by: SignedDuration) {
         let mut set_by = self.set_by.lock();
         *set_by = set_by.saturating_add(by);
+    }
+
+    /// The start of a controller, before which a machine that does not run on is started.
+    pub(super) fn controller_starts(&self) {
+        if !self.runs_on {
+            *self.booted.lock() = self.passed();
+        }
     }
 
     /// The virtual time since the start of the world.
@@ -49,7 +64,8 @@ impl Clock for WorldWallClock {
     }
 
     fn machine_run(&self) -> Option<MachineRun> {
-        self.0.runs_on.then(|| MachineRun { boot: "of the world".to_owned(), ran: self.0.passed() })
+        let booted = *self.0.booted.lock();
+        Some(MachineRun { boot: format!("at {booted:?}"), ran: self.0.passed().saturating_sub(booted) })
     }
 
     fn elapsed(&self) -> Duration {

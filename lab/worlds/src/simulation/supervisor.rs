@@ -223,6 +223,7 @@ impl Supervisor {
         let instance = world.id_source.new_id(clock.now()).to_string();
         let boundary = Boundary::new(&world.state, format!("controller-{instance}"), self.count);
         world.note(&format!("{} starts ({take_over:?})", boundary.owner));
+        world.clock.controller_starts();
         let store = Store::open_in_place(&world.memory, Arc::clone(&boundary) as _, clock.now())?;
         let environment = Environment {
             clock: Arc::clone(&clock),

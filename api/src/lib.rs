@@ -45,6 +45,7 @@ mod visible;
 mod webhooks;
 mod worker;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -91,9 +92,12 @@ pub use session::WebSessions;
 pub use webhooks::{TestDelivery, WebhookTester};
 pub use worker::{ReadAuthorities, Workers};
 
-/// The shared state of the handlers.
+/// The shared state of the handlers. A request clones it several times.
 #[derive(Clone)]
-pub struct Api {
+pub struct Api(Arc<ApiParts>);
+
+/// The parts of [`Api`].
+pub struct ApiParts {
     /// The engine and its store.
     pub engine: Engine,
     /// The services of provisioning: BMCs, grants, library.
@@ -167,6 +171,21 @@ pub struct ApiSettings {
 }
 
 impl Api {
+    /// The state with these parts.
+    pub fn new(parts: ApiParts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl Deref for Api {
+    type Target = ApiParts;
+
+    fn deref(&self) -> &ApiParts {
+        &self.0
+    }
+}
+
+impl ApiParts {
     fn store(&self) -> &Store {
         self.engine.store()
     }

@@ -23,8 +23,8 @@ use access::auth::{
 use access::tls::Certificates;
 use api::firmware_files::FirmwareFiles;
 use api::{
-    About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, ReadAuthorities, WebSessions,
-    Workers,
+    About, ApiParts, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, ReadAuthorities,
+    WebSessions, Workers,
 };
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
 use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
@@ -93,7 +93,7 @@ pub struct Controller {
     /// Executes jobs once it is run.
     pub engine: Engine,
     /// The state of the HTTP handlers.
-    pub api: Api,
+    pub api: ApiParts,
     /// Sends events to subscribers once it is run.
     pub feed: Feed,
 }
@@ -173,7 +173,7 @@ impl Controller {
                 renew_report_secrets(&keys.report_source(), &secrets, clock.now());
             })
         };
-        let api = Api {
+        let api = ApiParts {
             registry: None,
             backups: None,
             webhook_tests: None,

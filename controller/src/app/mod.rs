@@ -473,6 +473,7 @@ async fn start_in(
         true => None,
         false => first_token(&store, clock.now(), api_address, show).await?,
     };
+    let api = Api::new(api);
     let of_running = api.clone();
     let denials = Arc::clone(api.auth.denials());
     let admission = AdmissionParts {

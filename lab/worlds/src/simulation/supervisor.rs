@@ -262,7 +262,7 @@ impl Supervisor {
             WebhookDispatcher::with_transport(store.clone(), Arc::clone(&clock), resolver, metrics, transport)
         });
         boundary.explain_by(engine.workflows().clone());
-        world.set_endpoint(Some((api::router(api, None), Arc::clone(&boundary))));
+        world.set_endpoint(Some((api::router(api::Api::new(api), None), Arc::clone(&boundary))));
         let (stopped, its_clock) = (stop.clone(), Arc::clone(&clock));
         let engine_task = tokio::spawn(async move {
             let begins = async {

@@ -265,7 +265,7 @@ async fn plain_http_serves_other_machines_media_health_and_the_authority_and_not
         CancellationToken::new(),
     )
     .unwrap();
-    let router = api::plain_router(controller.api);
+    let router = api::plain_router(api::Api::new(controller.api));
     // A signed URL is worth one image, so plain HTTP takes it; this one was never issued.
     let image = "/media/tasks/01920000-0000-7000-8000-000000000000/task.iso";
     for (query, expected) in [("expires=1&sig=a", "media.url_invalid"), ("sig=a", "media.url_invalid")] {

@@ -1,7 +1,7 @@
 //! Leases of workers elsewhere after a start of the machine of the controller.
 
 use super::*;
-use crate::ElsewhereOrder;
+use crate::{ElsewhereOrder, Lanes};
 use model::{Clock, MachineRun};
 
 const HOUR: u64 = 3600;

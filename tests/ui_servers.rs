@@ -167,6 +167,8 @@ async fn a_fingerprint_that_was_entered_before_the_first_contact_stored_one_repl
     database.busy_timeout(TIME_LIMIT).unwrap();
     let pin = "UPDATE servers SET tls_fingerprint = ?1 WHERE serial = 'PIN-1'";
     assert_eq!(database.execute(pin, [&pinned]).unwrap(), 1);
+    // What another program wrote is noticed with the next transaction of the controller.
+    Browser::log_in(&scene, "olga", PASSWORD).await;
     let confirm = fields(&preview, &["csrf", "revision", "change"], &[]);
     let refused = post(&olga, &format!("{place}/confirm"), &confirm).await;
     assert_eq!(refused.status, 400, "{}", refused.html);

@@ -41,7 +41,7 @@ use super::grant_error::GrantError;
 use super::grant_store::{GrantStore, GrantStoreUnavailable};
 use super::least_used::LeastUsed;
 use super::library::Library;
-use super::offload::offload;
+use super::offload::{WorkLost, blocking_if, offload};
 use super::os_medium::{BeaconChannel, OpenBlob, OpenOsImage, OsBlobs, OsImage};
 use super::reads::{PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
@@ -57,6 +57,8 @@ use super::verified_files::VerifiedFiles;
 const REBUILDS_MAX: usize = 2;
 /// The maximum number of lookups of one request; a lookup is repeated when another grant ended meanwhile.
 const LOOKUPS_MAX: usize = 16;
+/// The length of inputs above which they are not sealed in a moment.
+const LONG_INPUTS: usize = 256 << 10;
 /// The approximate memory of an open firmware image, whose bytes stay in its file.
 const FIRMWARE_WEIGHT: usize = 1024;
 
@@ -243,7 +245,9 @@ impl MediaGrants {
         inputs: Option<&[u8]>,
         now: Time,
     ) -> Result<Grant, SealError> {
-        let seal = |inputs| sealed_inputs::seal(&self.0.sealing, run, inputs);
+        let seal = |inputs: &[u8]| {
+            blocking_if(inputs.len() > LONG_INPUTS, || sealed_inputs::seal(&self.0.sealing, run, inputs))
+        };
         Ok(Grant {
             token_hash: token.hash(),
             run,
@@ -433,8 +437,12 @@ impl MediaGrants {
                 if let Some(open) = self.cached(&grant.token_hash) {
                     return Ok(RestoredImage::Elsewhere(open));
                 }
-                let inputs = sealed_inputs::open(&self.0.sealing, grant.run, &inputs)?;
-                let splice = SpliceInputs::from_bytes(&inputs).map_err(GrantError::Spliced)?;
+                let (sealing, run) = (Arc::clone(&self.0.sealing), grant.run);
+                let read = move || {
+                    let inputs = sealed_inputs::open(&sealing, run, &inputs)?;
+                    SpliceInputs::from_bytes(&inputs).map_err(GrantError::Spliced)
+                };
+                let splice = offload(read).await.map_err(stopped)??;
                 let image = self.0.library.image(splice.maintenance()).await.map_err(GrantError::Library)?;
                 let os_image = self.os_image_of(splice.task()).await?;
                 let weight = splice.weight() + os_image.as_ref().map_or(0, OpenOsImage::weight);
@@ -446,10 +454,7 @@ impl MediaGrants {
                         beacon.and_then(|offset| BeaconChannel::new(offset, splice.task().job())),
                     ))
                 };
-                let rebuilt = offload(work).await;
-                let rebuilt = rebuilt.map_err(|stopped| {
-                    GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
-                })?;
+                let rebuilt = offload(work).await.map_err(stopped)?;
                 let (body, boot, beacon) = rebuilt.map_err(|error| match error {
                     SplicedError::Changed { expected, found } => GrantError::Changed { expected, found },
                     other => GrantError::Spliced(other),
@@ -530,7 +535,6 @@ impl MediaGrants {
         run: RunId,
         inputs: String,
     ) -> Result<(ImageBody, usize, Option<BeaconChannel>), GrantError> {
-        let stopped = |stopped| GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)));
         let failed = |error| match error {
             TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
             other => GrantError::Task(other),
@@ -580,6 +584,11 @@ impl MediaGrants {
             self.0.recorder.flush_soon(&open.reads);
         }
     }
+}
+
+/// The error of work that ended without a result.
+fn stopped(lost: WorkLost) -> GrantError {
+    GrantError::Task(TaskImageError::Hash(std::io::Error::other(lost)))
 }
 
 fn unreadable(reason: String) -> GrantError {

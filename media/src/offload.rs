@@ -30,3 +30,11 @@ where
     let span = tracing::Span::current();
     tokio::task::spawn_blocking(move || span.in_scope(work)).await.map_err(|_stopped| WorkLost)
 }
+
+/// Runs work that may take long on this thread. If `long`, the other tasks of the thread continue elsewhere meanwhile.
+pub(super) fn blocking_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
+    match long && !in_place() {
+        true => tokio::task::block_in_place(work),
+        false => work(),
+    }
+}

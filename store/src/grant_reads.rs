@@ -37,7 +37,7 @@ impl Store {
     /// not exist changes nothing.
     ///
     /// # Errors
-    /// When the database cannot be written; nothing is added then.
+    /// When the database cannot be written, or the row of the grant has content that this version cannot read; nothing is added then.
     pub async fn record_reads(
         &self,
         token_hash: &str,

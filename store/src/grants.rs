@@ -46,7 +46,7 @@ impl Store {
         self.read(OPERATION, move |connection| without_inputs(connection, OPERATION, &token_hash)).await
     }
 
-    /// All grants of a run, ended ones included.
+    /// All grants of a run without their recorded inputs, ended ones included.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
@@ -56,7 +56,7 @@ impl Store {
             all(
                 connection,
                 OPERATION,
-                &format!("SELECT {COLUMNS} WHERE run = ?1 ORDER BY created_at, artifact, token_hash"),
+                &format!("SELECT {WITHOUT_INPUTS} WHERE run = ?1 ORDER BY created_at, artifact, token_hash"),
                 &[&run.to_string()],
                 grant,
             )

@@ -3,7 +3,7 @@
 //! ```text
 //!   callers --(typed methods)--> Store --+--> writer thread: [job job job] one transaction, one fsync, then the results
 //!                                        +--> reader threads: query_only connections, one queue
-//!                                        +--> job cache: rendered jobs, until the writer changes one of their rows
+//!                                        +--> row cache: rendered jobs and servers, until the writer changes one of their rows
 //! ```
 //!
 //! Invariants

@@ -1,24 +1,29 @@
-//! After a start of the machine, the leases of workers elsewhere have the time that they had at the last sign of life.
+//! After a start of the controller with another time, the leases of workers elsewhere have the time that they had before.
 //!
 //! ```text
-//!   last sign of life ---- machine off, or its clock set ---- start       known: another boot id; unknown: how long it was
-//!   lease ends           ^ + (start - last sign of life)
+//!   last sign of life ---- the machine ran on ------ start       the clock was set by more than is followed slowly: + what it was set by
+//!   last sign of life ---- the machine was started - start       it is unknown what has passed: + (start - last sign of life)
 //! ```
 //!
-//! A worker elsewhere does not end with the machine of the controller, and measures its lease with a clock of its own. After a start of
-//! the machine nothing says how much time has really passed: a clock without a battery, or one that a time server set, may be hours
-//! ahead. If the leases counted as ended then, a second worker would act on a BMC beside the first one. While the machine runs on,
-//! the clock goes on without jumps ([`model::SteadyClock`]), and leases stay as they are. Deadlines stay in any case: they were promised.
+//! A worker elsewhere does not end with the controller, and measures its lease with a clock of its own. A clock without a battery, or one
+//! that a time server set, may be hours ahead after a start. If the leases counted as ended then, a second worker would act on a BMC
+//! beside the first one. Deadlines stay as they are in any case: they were promised.
+
+use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
 use super::claim::WORKER_OWNER;
 use super::error::StoreError;
+use super::instances::former_run;
 use super::rows::{all, execute, first};
 use model::{MachineRun, Time};
 
-/// Moves the leases of workers elsewhere by the time from `seen` to `now` when the machine was started since then. Nothing changes when
-/// it is not known that it was.
+/// The difference of two clocks that says nothing: a record is written some time after its clock was read.
+const NO_DIFFERENCE: Duration = Duration::from_secs(5);
+
+/// Moves the leases of workers elsewhere by the time from `seen` to `now` of which it is not known that it has passed. Nothing changes
+/// when the run of the machine is not known.
 pub(super) fn leave_out_time_off(
     connection: &Connection,
     operation: &'static str,
@@ -32,11 +37,15 @@ pub(super) fn leave_out_time_off(
         &[],
         |columns| columns.get::<Option<String>>("boot"),
     )?;
-    let restarted = before.flatten().zip(run).is_some_and(|(before, run)| before != run.boot);
-    if !restarted || now <= seen {
+    let Some((before, run)) = before.flatten().zip(run) else { return Ok(()) };
+    let expected = match before == run.boot {
+        true => former_run(connection, operation, Some(run))?.and_then(|former| former.now).unwrap_or(now),
+        false => seen,
+    };
+    let off = now.since(expected);
+    if off <= NO_DIFFERENCE {
         return Ok(());
     }
-    let off = now.since(seen);
     let leased = all(
         connection,
         operation,

@@ -9,7 +9,7 @@
 //! Invariants
 //! - A cached value equals what its rows give; [`super::keyed_cache`] holds the order of writes and reads.
 //! - Every statement of the writer's connection is covered, because SQLite itself runs the triggers. A write by another
-//!   program is detected in the writer's next transaction: the engine's sweep is one, every few seconds.
+//!   program is detected in the writer's next transaction: the engine's sweep is one, at least every 15 seconds while a worker is free.
 
 use std::collections::HashSet;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! `GET /api/v1/jobs/{id}`: rendered once and kept in the job cache until a row of the job changes.
+//! `GET /api/v1/jobs/{id}`: rendered once and kept in the row cache until a row of the job changes.
 
 use axum::extract::State;
 use axum::http::header;

@@ -4,10 +4,10 @@
 //! inputs (JSON) ── zlib ──> at most INPUTS_MAX and a little ── seal(key, "media-grant/{run}") ──> text
 //! ```
 //!
-//! A task image contains the schema of its recipe, so that its inputs are many kilobytes of text. Compressed they fit into one page of
-//! the database.
+//! A task image contains the schema of its recipe, so that its inputs are many kilobytes of text. Compressed those of a usual recipe fit
+//! into one page of the database.
 //!
-//! Invariants: sealed inputs open for their own run only; opening them needs at most [`PLAIN_MAX`] bytes, whatever they say.
+//! Invariants: sealed inputs open for their own run only; they grow to at most [`PLAIN_MAX`] bytes, whatever they say.
 
 use std::io::Read as _;
 

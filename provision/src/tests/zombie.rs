@@ -28,7 +28,17 @@ struct ZombieResult {
 /// Returns all rows of the job tables as text.
 fn written(bench: &Bench) -> Vec<String> {
     let database = Connection::open(bench.database()).unwrap();
-    let tables = ["runs", "run_steps", "run_inputs", "signals", "locks", "jobs", "events", "media_grants"];
+    let tables = [
+        "runs",
+        "run_steps",
+        "run_inputs",
+        "signals",
+        "locks",
+        "jobs",
+        "events",
+        "media_grants",
+        "media_inputs",
+    ];
     let mut rows = Vec::new();
     for table in tables {
         let mut statement = database.prepare(&format!("SELECT * FROM {table}")).unwrap();

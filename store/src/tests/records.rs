@@ -380,7 +380,8 @@ async fn grants_end_with_the_run_even_when_no_step_ends_them() {
     );
 
     kit.end(id, Outcome::Failed, at(20)).await;
-    let ended = kit.store.grants(id).await.unwrap().remove(0);
+    assert_eq!(kit.store.grants(id).await.unwrap().remove(0).ended_at, Some(at(20)));
+    let ended = kit.store.grant("t").await.unwrap().unwrap();
     assert_eq!((ended.ended_at, ended.grant.inputs), (Some(at(20)), None));
     assert_eq!(kit.store.pull_grant("p").await.unwrap(), None);
 }

@@ -23,6 +23,24 @@ fn jobs(batch: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_hundred_refused_rows_have_all_of_their_problems_and_the_others_one() {
+    let scene = Scene::start(vec![healthy("ROW-9")]).await;
+    let mut wrong = recipe();
+    wrong["one"] = json!(1);
+    wrong["two"] = json!(2);
+    let mut rows = vec![json!({ "server_serial": "ROW-9", "recipe": wrong }); 120];
+    rows.push(json!({ "server_serial": "ROW-9", "recipe": recipe() }));
+    let batch = order(&scene.admin, &json!({ "rows": rows }), None).await.expect(202);
+    assert_eq!((&batch["accepted"], &batch["refused"]), (&json!(1), &json!(120)));
+    let problems: Vec<usize> = batch["rows"].as_array().unwrap()[..120]
+        .iter()
+        .map(|row| row["error"]["details"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(problems, [[2; 100].as_slice(), &[1; 20]].concat());
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_row_has_a_result_and_a_refused_one_stops_no_other() {
     let scene = Scene::start(vec![healthy("ROW-1"), healthy("ROW-2")]).await;
     let body = json!({

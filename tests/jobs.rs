@@ -345,3 +345,19 @@ async fn a_missing_maintenance_iso_ends_the_job_before_the_machine_is_changed() 
     assert_eq!(scene.bmc("NOISO-1").snapshot().requests, 0);
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_image_is_that_of_the_setting_is_retried_although_no_client_may_name_it() {
+    let scene = Scene::start_with(vec![silent("ISO-2")], |settings, _| {
+        settings.maintenance_iso_url = Some("http://user:pass@127.0.0.1:9/maintenance.iso".to_owned());
+    })
+    .await;
+    let id = scene.admin.create_job("ISO-2").await;
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.admin.complete(&id).await;
+    let retried = scene.admin.post(&format!("/api/v1/jobs/{id}/retry"), &json!({})).await.expect(202);
+    let retried = retried["job_id"].as_str().unwrap();
+    scene.admin.post(&format!("/api/v1/jobs/{retried}/cancel"), &json!({})).await.expect(202);
+    scene.admin.complete(retried).await;
+    scene.end().await;
+}

@@ -25,7 +25,7 @@ use crate::job::{Job, MAX_JOB_BYTES};
 use crate::serials::MachineSerials;
 
 /// Maximum length of all files of a task together.
-pub const MAX_TASK_BYTES: u64 = 10 * 1024 * 1024;
+pub const MAX_TASK_BYTES: u64 = 20 * 1024 * 1024;
 
 /// Folders that can hold a task, the preferred one first.
 const PLACES: [&str; 2] = ["", "task/"];

@@ -15,8 +15,9 @@ use uuid::Uuid;
 
 use crate::former::FormerDisk;
 
-/// Maximum length of a `job.json` in bytes.
-pub const MAX_JOB_BYTES: u64 = 256 * 1024;
+/// Maximum length of a `job.json` in bytes: the certificate authorities of the controller have up to 4 MiB, and a network of many routes
+/// some hundred kilobytes.
+pub const MAX_JOB_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The content of `job.json`.
 #[derive(Clone, PartialEq, Eq, Deserialize)]

@@ -93,6 +93,13 @@ pub struct ErrorBody {
     details: Vec<Detail>,
 }
 
+impl ErrorBody {
+    /// Keeps the first `most` problems.
+    pub fn keep_details(&mut self, most: usize) {
+        self.details.truncate(most);
+    }
+}
+
 /// An error response.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Error")]

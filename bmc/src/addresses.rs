@@ -9,7 +9,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
-use model::Server;
+use model::{MEDIA_BASE_MAX, Server};
 
 /// The addresses of the controller for BMCs and for the machines behind them.
 #[derive(Clone, Debug)]
@@ -121,9 +121,14 @@ pub fn checked_fingerprint(text: &str) -> Result<String, String> {
 /// Checks a base URL for media: scheme, address and port only (decision D1).
 ///
 /// # Errors
-/// Returns a message when the URL has any other part.
+/// Returns a message when the URL has any other part, or is so long that media URLs become longer than BMCs accept.
 pub fn checked_base_url(text: &str) -> Result<String, String> {
     let url = url::Url::parse(text).map_err(|why| format!("not a URL: {why}"))?;
+    if url.as_str().trim_end_matches('/').len() > MEDIA_BASE_MAX {
+        return Err(format!(
+            "at most {MEDIA_BASE_MAX} bytes: BMCs refuse long media URLs; give a shorter name, or the address"
+        ));
+    }
     let bare = matches!(url.scheme(), "http" | "https")
         && url.path() == "/"
         && url.query().is_none()

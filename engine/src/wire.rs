@@ -33,6 +33,8 @@ pub const PROTOCOL: u32 = 1;
 pub const MAX_MESSAGE: usize = 4 << 20;
 /// How many entries each list of a report may have.
 const MAX_ENTRIES: usize = 256;
+/// How many steps a report may add to a plan: the installation on a server of 256 devices has six for each.
+pub(super) const MAX_PLAN: usize = 6 * 256 + 64;
 /// The longest type of an event and the longest class, in bytes.
 const MAX_KIND: usize = 64;
 /// The longest text that operators read, in bytes.
@@ -301,7 +303,10 @@ impl ReportMessage {
         workflow: &dyn Workflow,
     ) -> Result<StepReport, MessageRefused> {
         let names = self.outcome.names().len();
-        let lengths = [self.events.len(), self.effects.len(), self.plan.len(), self.consumed.len(), names];
+        if self.plan.len() > MAX_PLAN {
+            return Err(MessageRefused(format!("a plan has more than {MAX_PLAN} entries")));
+        }
+        let lengths = [self.events.len(), self.effects.len(), self.consumed.len(), names];
         if lengths.iter().any(|length| *length > MAX_ENTRIES) {
             return Err(MessageRefused(format!("a list has more than {MAX_ENTRIES} entries")));
         }

@@ -5,7 +5,7 @@ use iso9660::PlanError;
 use super::body::ImageDigest;
 
 /// The maximum size of all files of a task image together, in bytes.
-pub const TASK_FILES_MAX: usize = 10 << 20;
+pub const TASK_FILES_MAX: usize = 20 << 20;
 /// The version of recorded inputs with an OS image.
 pub(super) const OS_IMAGE_FORMAT: u32 = 2;
 

@@ -368,6 +368,23 @@ mod tests {
     }
 
     #[test]
+    fn every_url_below_the_longest_base_is_short_enough() {
+        let base = format!("https://{}.{}:65535", "a".repeat(33), "b".repeat(32));
+        assert_eq!(base.len(), model::MEDIA_BASE_MAX);
+        let signing = secrets::KeyRing::from_bytes(&[7; secrets::KEY_BYTES]);
+        let tokens = JobTokens::new(&secrets::TokenSeeds::new(&signing).seed("a run"));
+        let image =
+            ImageUse { artifact: Artifact::Boot, digest: &"0".repeat(64), slot_plan: "separate", attempt: 9 };
+        let token = MediaToken::derive(&tokens, RunId(uuid::Uuid::nil()), &image);
+        for suffix in [Suffix::Iso, Suffix::Img] {
+            for artifact in [Artifact::Task, Artifact::Boot] {
+                media_url(&base, &token, artifact, suffix).unwrap();
+            }
+        }
+        firmware_url(&base, &token, &"x".repeat(200)).unwrap();
+    }
+
+    #[test]
     fn a_base_that_some_bmc_would_refuse_is_an_error() {
         let url = |base: &str| media_url(base, &token(), Artifact::Task, Suffix::Img).unwrap_err();
         assert!(matches!(url("192.0.2.7:80"), MediaUrlError::Malformed(_) | MediaUrlError::Scheme(_)));

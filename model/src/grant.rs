@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::ids::{RunId, Serial};
 use super::time::Time;
 
+/// The maximum length of the base of media URLs, `scheme://host[:port]`, in bytes: with its path a URL has fewer than 128, which every BMC
+/// accepts.
+pub const MEDIA_BASE_MAX: usize = 80;
+
 /// The image that a grant allows to read.
 #[derive(
     Clone,

@@ -47,7 +47,9 @@ pub use event_types::{EVENT_TYPES, selects_an_event};
 pub use fairness::{Fairness, QueueHead, rank};
 pub use filter::{Filter, FilterError, Subject};
 pub use gate::{Gate, GateClosure, Pressure};
-pub use grant::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, ReadMark, StoredGrant};
+pub use grant::{
+    Artifact, Grant, GrantReads, MEDIA_BASE_MAX, MediaEvidence, PullGrant, ReadMark, StoredGrant,
+};
 pub use id_source::{IdSource, SystemIdSource, system_id_source};
 pub use ids::{IdPrefix, InvalidIdPrefix, RunId, Serial};
 pub use job::{Job, JobStatus, PROVISION, ProvisionRecord};

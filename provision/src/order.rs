@@ -208,7 +208,8 @@ impl Services {
         };
         let maintenance_iso_url =
             order.maintenance_iso_url.clone().or_else(|| default_url.clone()).ok_or(missing)?;
-        if order.maintenance_iso_url.is_some() {
+        // A retry names the image of its job. That of the setting may be where no client may point, and have credentials.
+        if order.maintenance_iso_url.as_ref().is_some_and(|url| Some(url) != default_url.as_ref()) {
             checked_location(&maintenance_iso_url).map_err(OrderError::MaintenanceIso)?;
             let allowed = self.library.check(&maintenance_iso_url);
             allowed.map_err(|why| OrderError::MaintenanceIso(error_chain(&why).to_string()))?;

@@ -10,7 +10,7 @@
 //!
 //! Codes that are not schema keywords: `json`, `utf8`, `duplicate_key`, `too_large`, `too_deep`, `too_many_values`,
 //! `too_many_errors`, `recipe_version`, `maxBytes`, `base64`, `size_range`, `nil_type`, `whole_disk`, `rest_twice`,
-//! `percent_sum`, `address`, `network`, `mount`, `mkfs_options`, `not_for_target`, `size_order`, `storage`.
+//! `percent_sum`, `oci_url`, `address`, `network`, `mount`, `mkfs_options`, `not_for_target`, `size_order`, `least_size`, `storage`.
 
 use std::cmp::Ordering;
 

@@ -74,6 +74,10 @@ impl Lints {
                     part.format.as_str()
                 );
                 self.add(at("label"), message);
+            } else if part.label.as_ref().is_some_and(|label| !part.format.holds_label(label)) {
+                let message = "The label has letters that vfat does not hold; the file system gets no label. \
+                               Use letters from A to Z, digits, dashes and underscores.";
+                self.add(at("label"), message);
             }
             if part.type_guid == PartitionType::MICROSOFT_RESERVED && part.format != FsFormat::Raw {
                 self.add(at("format"), "A Microsoft reserved partition (0c01) is never formatted; use raw.");

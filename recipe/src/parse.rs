@@ -11,7 +11,8 @@ use serde_json::{Map, Number, Value};
 
 use super::error::{FieldError, MAX_ERRORS, bounded, display, escaped};
 
-/// Maximum length of a recipe in bytes. Recipe and extracted payloads together fit into a task image of 10 MiB.
+/// Maximum length of a recipe in bytes. A task image of 20 MiB holds the recipe, its extracted payloads, one of them twice, its schema and
+/// a `job.json` with the longest authorities.
 pub const MAX_RECIPE_BYTES: usize = 5_767_168;
 
 /// Maximum depth of arrays and objects.

@@ -259,6 +259,28 @@ impl FsFormat {
         }
     }
 
+    /// Returns the least size in bytes at which the program of the maintenance OS makes the file system with these options: a smaller one
+    /// is refused by xfsprogs 6.1, btrfs-progs 6.2 and ntfs-3g 2022.10. The others make one in any partition.
+    #[must_use]
+    pub fn least_bytes(self, mkfs_options: &[String]) -> u64 {
+        match self {
+            Self::Xfs => 300 * MIB,
+            // Data and metadata in the same blocks need less room.
+            Self::Btrfs if mkfs_options.iter().any(|word| word == "-M" || word == "--mixed") => 16 * MIB,
+            Self::Btrfs => 109 * MIB,
+            Self::Ntfs => 2 * MIB,
+            Self::Vfat | Self::Ext4 | Self::Swap | Self::Raw => 0,
+        }
+    }
+
+    /// Returns whether the program that makes the file system accepts a label. That of vfat is in the characters of a short name of MS-DOS.
+    #[must_use]
+    pub fn holds_label(self, label: &str) -> bool {
+        let fits = self.label_bytes().is_none_or(|limit| label.len() <= limit);
+        let of_dos = |letter: char| (' '..='~').contains(&letter) && !"*?.,;:/\\|+=<>[]\"".contains(letter);
+        fits && (self != Self::Vfat || (label.chars().all(of_dos) && !label.starts_with(' ')))
+    }
+
     /// Returns the maximum length of a label in bytes, if that is less than a recipe allows.
     pub fn label_bytes(self) -> Option<usize> {
         match self {

@@ -8,9 +8,11 @@
 //! | `required` | a target that writes a disk has `target_disk` or `disk_hints` (version 1 requires `target_disk` by its schema) |
 //! | `size_order` | `min_bytes` is not above `max_bytes` |
 //! | `not_for_target` | `ssh_authorized_keys`, `session_minutes` and a secure `erase_mode` stand with the target that uses them |
+//! | `oci_url` | the image of a target that the agent installs is named as [`ImageReference`] reads it |
 //! | `delivery` | `delivery: media` stands with a target that installs an OS image |
 //! | `mount` | a mount point occurs once, has a file system that Linux mounts, and is no place of the kernel |
 //! | `mkfs_options` | each option has at most one value, none names a device, and the partition has a file system |
+//! | `least_size` | a partition or a volume of a fixed size is large enough for its file system |
 //! | `storage` | arrays and volume groups have the members they need, and members no file system: [`storage::errors`] |
 //! | `network` | names and MAC addresses occur once; links and members exist: [`network::errors`] |
 
@@ -20,7 +22,7 @@ use super::error::{FieldError, display};
 use super::partition::{FsFormat, Partition, PartitionSize};
 use super::repair::Repair;
 use super::storage::{self, Slot};
-use super::{Delivery, EraseMode, Recipe, TaskTarget, network};
+use super::{Delivery, EraseMode, ImageReference, Recipe, TaskTarget, network};
 
 /// Folders of the running kernel, on which a partition cannot be mounted.
 const OF_THE_KERNEL: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
@@ -33,11 +35,13 @@ pub(super) fn errors(recipe: &Recipe, knows_hints: bool) -> Vec<FieldError> {
     }
     hints(recipe, &mut errors);
     target(recipe, &mut errors);
+    image(recipe, &mut errors);
     delivery(recipe, &mut errors);
     let slots = storage::slots(recipe);
     mounts(&slots, &mut errors);
     for slot in &slots {
         mkfs_options(slot, &mut errors);
+        least_size(slot, &mut errors);
     }
     errors.extend(storage::errors(recipe));
     if let Some(network) = &recipe.network {
@@ -82,6 +86,22 @@ fn target(recipe: &Recipe, errors: &mut Vec<FieldError>) {
     only("ssh_authorized_keys", !recipe.ssh_authorized_keys.is_empty(), TaskTarget::Rescue);
     only("session_minutes", recipe.session_minutes.is_some(), TaskTarget::Rescue);
     only("erase_mode", recipe.erase_mode == EraseMode::Secure, TaskTarget::Erase);
+}
+
+/// The schema checks a part of the grammar. What the agent cannot read fails after the host was powered off.
+fn image(recipe: &Recipe, errors: &mut Vec<FieldError>) {
+    let pulls = matches!(
+        recipe.task_target,
+        TaskTarget::InstallLinux | TaskTarget::InstallImage | TaskTarget::InstallWindows
+    );
+    let image = recipe.oci_url.as_deref().filter(|_| pulls);
+    if let Some(Err(refused)) = image.map(ImageReference::parse) {
+        let message = format!(
+            "`oci_url`: {}; write HOST:PORT/name:tag or HOST:PORT/name@sha256:… in lower case.",
+            refused.rule
+        );
+        errors.push(FieldError::new("/oci_url", "oci_url", message));
+    }
 }
 
 fn delivery(recipe: &Recipe, errors: &mut Vec<FieldError>) {
@@ -141,6 +161,21 @@ fn mkfs_options(slot: &Slot<'_>, errors: &mut Vec<FieldError>) {
             fail(path, "names a device or a file; the installer writes to the partition only.");
         }
         is_value = is_option;
+    }
+}
+
+/// The program that makes the file system would refuse it, after the partition table was written.
+fn least_size(slot: &Slot<'_>, errors: &mut Vec<FieldError>) {
+    let least = slot.format.least_bytes(slot.mkfs_options);
+    let Some(PartitionSize::Bytes(bytes)) = slot.size else { return };
+    if bytes < least {
+        let path = format!("{}/size", slot.at);
+        let (format, mib) = (slot.format.as_str(), least >> 20);
+        let message = format!(
+            "{} is too small for {format}, which needs {mib}M; {format} is not made in less.",
+            display(&path)
+        );
+        errors.push(FieldError::new(&path, "least_size", message));
     }
 }
 

@@ -184,14 +184,16 @@ pub(super) struct Slot<'recipe> {
     /// The name of the place for people.
     pub(super) shown: String,
     pub(super) format: FsFormat,
+    /// The size; `None` for an array, which has that of its members.
+    pub(super) size: Option<PartitionSize>,
     pub(super) mount: Option<&'recipe str>,
     pub(super) mkfs_options: &'recipe [String],
 }
 
 impl<'recipe> Slot<'recipe> {
-    fn of(at: String, shown: String, file_system: &'recipe FileSystem) -> Self {
+    fn of(at: String, shown: String, size: Option<PartitionSize>, file_system: &'recipe FileSystem) -> Self {
         let FileSystem { format, mount, mkfs_options, .. } = file_system;
-        Self { at, shown, format: *format, mount: mount.as_deref(), mkfs_options }
+        Self { at, shown, format: *format, size, mount: mount.as_deref(), mkfs_options }
     }
 }
 
@@ -204,6 +206,7 @@ pub(super) fn slots(recipe: &Recipe) -> Vec<Slot<'_>> {
                 at: format!("{at}/{index}"),
                 shown: format!("partition {}{disk}", index + 1),
                 format: part.format,
+                size: Some(part.size),
                 mount: part.mount.as_deref(),
                 mkfs_options: &part.mkfs_options,
             });
@@ -212,14 +215,14 @@ pub(super) fn slots(recipe: &Recipe) -> Vec<Slot<'_>> {
     for (index, array) in recipe.storage.arrays.iter().enumerate() {
         if let ArrayContent::FileSystem(file_system) = &array.content {
             let (at, shown) = (format!("/arrays/{index}"), format!("array {}", array.name));
-            found.push(Slot::of(at, shown, file_system));
+            found.push(Slot::of(at, shown, None, file_system));
         }
     }
     for (index, group) in recipe.storage.volume_groups.iter().enumerate() {
         for (number, volume) in group.volumes.iter().enumerate() {
             let at = format!("/volume_groups/{index}/volumes/{number}");
             let shown = format!("volume {}/{}", group.name, volume.name);
-            found.push(Slot::of(at, shown, &volume.file_system));
+            found.push(Slot::of(at, shown, Some(volume.size), &volume.file_system));
         }
     }
     found

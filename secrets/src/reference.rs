@@ -112,8 +112,11 @@ impl Resolver {
     /// Seals a credential for `context` (the serial number of a server) and returns the reference to store.
     ///
     /// # Errors
-    /// [`SealError`] when the secret is too long or the operating system returns no random bytes.
+    /// [`SealError`] when the secret is empty or too long, or the operating system returns no random bytes.
     pub fn seal(&self, context: &str, secret: &SecretString) -> Result<CredentialRef, SealError> {
+        if secret.expose_secret().is_empty() {
+            return Err(SealError::Empty);
+        }
         seal(&self.key, context, secret.expose_secret().as_bytes()).map(CredentialRef::Sealed)
     }
 

@@ -151,6 +151,9 @@ pub enum ResealError {
 /// The reason why a secret could not be sealed.
 #[derive(Debug, Error)]
 pub enum SealError {
+    /// The secret is empty, which no opened secret may be.
+    #[error("cannot seal an empty secret; give one of at least one byte")]
+    Empty,
     /// The secret is longer than the limit.
     #[error("cannot seal a secret of {length} bytes; the limit is {limit} bytes")]
     TooLong {

@@ -18,6 +18,7 @@ use access::auth::{
     CertificateEntry, InvalidCertificateEntry, InvalidRoleEntry, JOB_USERNAME, Networks, NoNetworks,
     RoleEntry, TrustedProxies, password_hash_usable,
 };
+use model::MEDIA_BASE_MAX;
 use secrets::SecretSource;
 
 use super::definition::SettingKind;
@@ -267,6 +268,11 @@ pub(super) fn base_url(_: SettingKind, text: &str) -> Result<String, InvalidValu
         return Err(refusal());
     }
     let url = Url::parse(text).map_err(|_| refusal())?;
+    if url.as_str().trim_end_matches('/').len() > MEDIA_BASE_MAX {
+        return Err(InvalidValue::give(format!(
+            "a URL of at most {MEDIA_BASE_MAX} bytes, because BMCs refuse long media URLs: a shorter name, or the address"
+        )));
+    }
     let bare = matches!(url.scheme(), "http" | "https")
         && matches!(url.path(), "" | "/")
         && url.query().is_none()

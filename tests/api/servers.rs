@@ -31,6 +31,13 @@ async fn all_errors_of_a_server_are_reported_at_once() {
     };
     let body = scene.admin.post("/api/v1/servers", &json!({})).await.refused(400, "validation_error");
     assert_eq!(paths(&body), ["/serial", "/bmc_address", "/bmc_username", "/bmc_password"]);
+    // A password that no login could use, and a base whose URLs no BMC takes.
+    let long = format!("http://{}.example", "a.".repeat(40));
+    let body = json!({
+        "serial": "S-1", "bmc_address": "192.0.2.7", "bmc_username": "admin", "bmc_password": "", "media_base_url": long,
+    });
+    let body = scene.admin.post("/api/v1/servers", &body).await.refused(400, "validation_error");
+    assert_eq!(paths(&body), ["/bmc_password", "/media_base_url"], "{body}");
     let body = json!({
         "serial": "S-1", "bmc_address": "not an address", "bmc_username": "a:b", "bmc_password": "x",
         "tls": "maybe", "media_base_url": "http://10.0.0.1/deep/path",

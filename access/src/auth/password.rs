@@ -38,7 +38,7 @@ pub(super) const DECOY_HASH: &str =
 /// Hashes a password for the `users` table or `BASIC_PASS_HASH`. Takes tens of milliseconds.
 ///
 /// # Errors
-/// [`PasswordError`] when the password is too short or too long, or the operating system returns no random bytes.
+/// [`PasswordError`] when the password is too short or too long or has a control character, or the operating system returns no random bytes.
 pub fn hash_password(password: &SecretString) -> Result<String, PasswordError> {
     let password = password.expose_secret();
     if password.len() < MIN_PASSWORD_BYTES {
@@ -46,6 +46,10 @@ pub fn hash_password(password: &SecretString) -> Result<String, PasswordError> {
     }
     if password.len() > MAX_PASSWORD_BYTES {
         return Err(PasswordError::TooLong);
+    }
+    // A login has its password in a header, which carries none.
+    if password.contains(char::is_control) {
+        return Err(PasswordError::ControlCharacter);
     }
     let salt = random_bytes::<SALT_BYTES>()?;
     let salt = SaltString::encode_b64(&salt).map_err(PasswordError::Hash)?;
@@ -80,6 +84,11 @@ pub enum PasswordError {
     /// The password is too long.
     #[error("the password is longer than {MAX_PASSWORD_BYTES} bytes; choose a shorter one")]
     TooLong,
+    /// The password has a control character.
+    #[error(
+        "the password has a line break, a tab or another control character, which no login can send; choose one without"
+    )]
+    ControlCharacter,
     /// The text is not a PHC hash, has another algorithm, or exceeds the bounds.
     #[error(
         "the password hash is not argon2id in PHC form ($argon2id$v=19$m=…,t=…,p=…$salt$hash) with at most 256 MiB, \

@@ -106,6 +106,9 @@ impl Layout {
         let groups = members::groups(storage, &layouts, &arrays);
         let sectors: Vec<u64> = disks.iter().map(|(_, sector)| *sector).collect();
         members::check_sizes(&placed, &arrays, &groups, &sectors)?;
+        for volume in &volumes {
+            volume.check_size(&placed, &sectors)?;
+        }
         Ok(Self { disks: placed, arrays, groups, volumes, job, root })
     }
 
@@ -237,11 +240,9 @@ fn of_disk(what: &str, disk: usize) -> String {
     if disk == 0 { what.to_owned() } else { format!("{what} of disk {}", disk + 1) }
 }
 
-/// The label, if the file system has room for it.
+/// The label, if the file system holds it.
 fn label_of(format: FsFormat, label: Option<&String>) -> Option<String> {
-    let fits =
-        |label: &&String| !label.is_empty() && format.label_bytes().is_none_or(|limit| label.len() <= limit);
-    label.filter(fits).cloned()
+    label.filter(|label| !label.is_empty() && format.holds_label(label)).cloned()
 }
 
 impl LayoutVolume {
@@ -267,6 +268,20 @@ impl LayoutVolume {
             options: file_system.mkfs_options.clone(),
             is_efi_system: false,
         }
+    }
+
+    /// Refuses a partition in which the file system cannot be made: a share of a small disk.
+    fn check_size(&self, placed: &[DiskLayout], sectors: &[u64]) -> Result<(), String> {
+        let Place::Partition { disk, number } = self.place else { return Ok(()) };
+        let found = placed.get(disk).and_then(|disk| disk.placed.get(number.checked_sub(1)?));
+        let (Some(part), Some(sector)) = (found, sectors.get(disk)) else { return Ok(()) };
+        let bytes = (part.last_lba + 1).saturating_sub(part.first_lba).saturating_mul(*sector);
+        let least = self.format.least_bytes(&self.options);
+        if bytes >= least {
+            return Ok(());
+        }
+        let (format, has, needs) = (self.format.as_str(), bytes >> 20, least >> 20);
+        Err(format!("partition {number} of disk {} has {has} MiB, and {format} needs {needs} MiB", disk + 1))
     }
 
     /// Whether the volume is on a partition of a disk that has the layout of the first one.

@@ -23,7 +23,9 @@ use serde::Deserialize;
 
 use super::{Mac, Route, dhcp};
 
-/// Maximum number of interfaces of a record, and of addresses and routes of one interface.
+/// Maximum number of interfaces of a record: as many cards, bonds and VLANs as a recipe may have.
+const MAX_INTERFACES: usize = 64 + 16 + 64;
+/// Maximum number of addresses and routes of one interface, and of name servers and domains.
 const MAX_LIST: usize = 64;
 /// The metric of a route that names none.
 const METRIC: u32 = 50;
@@ -221,8 +223,8 @@ impl Record {
             return Err(format!("its version is {}; version 2 is known", document.version));
         }
         let count = document.ethernets.len() + document.bonds.len() + document.vlans.len();
-        if count > MAX_LIST {
-            return Err(format!("it has more than {MAX_LIST} interfaces"));
+        if count > MAX_INTERFACES {
+            return Err(format!("it has more than {MAX_INTERFACES} interfaces"));
         }
         let mut record = Self::default();
         for (label, ethernet) in document.ethernets {

@@ -42,6 +42,9 @@ use store::CreatedBatch;
 const MAX_ROWS: usize = 10_000;
 const _: () =
     assert!(MAX_ROWS == 10_usize.pow(LAST_ROW.len() as u32 - 1), "the last row has the longest key");
+/// The refused rows with all of their problems; the further ones have their first problem. All problems of all rows would be a response
+/// that clients refuse to read.
+const DETAILED_ROWS: usize = 100;
 /// Rows written in one transaction.
 pub(super) const CHUNK: usize = 500;
 
@@ -119,7 +122,13 @@ pub(crate) async fn create(
         results.extend(written?);
         next = prepared?;
     }
-    let refused = results.iter().filter(|row| row.result == RowResult::Refused).count();
+    let mut refused = 0;
+    for row in results.iter_mut().filter(|row| row.result == RowResult::Refused) {
+        refused += 1;
+        if let (true, Some(error)) = (refused > DETAILED_ROWS, &mut row.error) {
+            error.keep_details(1);
+        }
+    }
     // The response shows the gate after the last row.
     let batch = api.store().batch_filled(batch.id, api.now()).await?.unwrap_or(batch);
     let response = CreatedBatchView {

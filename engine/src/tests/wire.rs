@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::kit::{DRILL, Kit, new_run};
+use crate::wire::MAX_PLAN;
 use crate::{
     CallKey, CallMessage, PROTOCOL, PermitRequest, ReportMessage, StepCall, StepOutcome, StepPolicy,
     StepReport, WaitLimit, WaitRequest,
@@ -187,7 +188,7 @@ proptest! {
                 "reason": reason, "poll_ms": u64::MAX, "limit": { "within-ms": u64::MAX }, "detail": "" } })),
         ],
         key in ".{0,70}",
-        count in 0_usize..300,
+        count in prop_oneof![0_usize..300, MAX_PLAN - 2..MAX_PLAN + 3],
     ) {
         let plan = vec![json!(["c", key]); count];
         let bytes = serde_json::to_vec(&json!({ "outcome": outcome, "plan": plan })).unwrap();
@@ -195,7 +196,7 @@ proptest! {
         let call = call();
         let workflow = crate::workflow::UnknownWorkflow;
         if let Ok(report) = message.report(&call.snapshot.run, "far", &workflow) {
-            prop_assert!(report.plan.len() <= 256);
+            prop_assert!(report.plan.len() <= MAX_PLAN);
             prop_assert!(report.outcome == StepOutcome::Done);
         }
     }

@@ -48,6 +48,24 @@ fn shares_do_not_exceed_the_disk() {
 }
 
 #[test]
+fn a_file_system_is_not_made_in_less_than_its_program_needs() {
+    let made = |size: &str, format: &str, options: Value| {
+        layout(json!([{ "size": size, "type_guid": "8300", "format": format, "mkfs_options": options }]))
+    };
+    for (least, less, format) in [("300M", "299M", "xfs"), ("109M", "108M", "btrfs")] {
+        accepted(&made(least, format, json!([])));
+        assert_eq!(
+            refused(&made(less, format, json!([]))),
+            pairs(&[("/partition_layout/0/size", "least_size")]),
+            "{format}"
+        );
+    }
+    accepted(&made("20M", "btrfs", json!(["--mixed"])));
+    accepted(&made("1M", "ext4", json!([])));
+    accepted(&made("1%", "xfs", json!([])));
+}
+
+#[test]
 fn the_rest_is_the_remaining_space_at_any_position() {
     // 1 GiB: the first MiB is reserved, and the backup table takes the last one.
     assert_eq!(mib(&["512M", "100%", "16M"], GIB).unwrap(), [512, 1022 - 528, 16]);
@@ -130,6 +148,12 @@ fn linux_layouts_are_advised_about_boot_root_and_order() {
     let label =
         layout(json!([{ "size": "1G", "type_guid": "ef00", "format": "vfat", "label": "EFI-SYSTEM-A" }]));
     advised(&label, "vfat holds 11");
+    for label in ["boot/efi", "ESP.1", "É", " ESP"] {
+        let esp = json!([{ "size": "1G", "type_guid": "ef00", "format": "vfat", "label": label }]);
+        advised(&layout(esp), "letters that vfat does not hold");
+    }
+    let esp = layout(json!([{ "size": "1G", "type_guid": "ef00", "format": "vfat", "label": "esp_A-1" }]));
+    assert!(!advice(&esp).iter().any(|text| text.contains("label")), "{:?}", advice(&esp));
     advised(&layout(json!([{ "size": "1G", "type_guid": "ef00", "format": "ext4" }])), "only as vfat");
 }
 

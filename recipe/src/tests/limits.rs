@@ -39,7 +39,9 @@ fn base64_is_limited_by_its_encoded_length() {
 #[test]
 fn short_fields_have_limits() {
     let name = |length: usize| json!(format!("h/{}", "x".repeat(length - 2)));
-    accepted(&linux_with("oci_url", name(1024)));
+    accepted(&linux_with("oci_url", name(255)));
+    assert_eq!(refused(&linux_with("oci_url", name(256))), pairs(&[("/oci_url", "oci_url")]));
+    assert_eq!(refused(&linux_with("oci_url", name(1024))), pairs(&[("/oci_url", "oci_url")]));
     assert_eq!(refused(&linux_with("oci_url", name(1025))), pairs(&[("/oci_url", "maxLength")]));
     let disk = |length: usize| json!(format!("/dev/mapper/{}", "x".repeat(length - 12)));
     accepted(&linux_with("target_disk", disk(255)));

@@ -161,6 +161,16 @@ fn image_references_have_no_scheme_and_no_credentials() {
 }
 
 #[test]
+fn an_image_that_the_agent_cannot_read_is_refused() {
+    let sha512 = format!("h:5000/a@sha512:{}", "0".repeat(128));
+    let upper = format!("h:5000/a@sha256:{}", "A".repeat(64));
+    let tag = format!("h:5000/a:{}", "t".repeat(129));
+    for bad in ["registry.example/Team/image:1", "h:1/a._b", &sha512, &upper, &tag] {
+        assert_eq!(refused(&linux_with("oci_url", json!(bad))), pairs(&[("/oci_url", "oci_url")]), "{bad}");
+    }
+}
+
+#[test]
 fn sizes_follow_their_grammar() {
     let bytes = [("1", 1), ("512", 512), ("7B", 7), ("1K", 1 << 10), ("512M", 512 << 20), ("20GB", 20 << 30)];
     for (text, expected) in bytes {

@@ -86,6 +86,11 @@ fn members_levels_names_and_mounts_are_checked() {
             "whole_disk",
         ),
         (with("/arrays/0/level", json!(6)), "/arrays/0", "storage"),
+        (
+            with("/volume_groups/0/volumes/0/size", json!("200M")),
+            "/volume_groups/0/volumes/0/size",
+            "least_size",
+        ),
         (with("/arrays/0/level", json!(4)), "/arrays/0/level", "enum"),
         (with("/arrays/0/name", json!("vg0")), "/volume_groups/0/name", "storage"),
         (with("/arrays/0/name", json!("A-B")), "/arrays/0/name", "pattern"),

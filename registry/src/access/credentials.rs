@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 /// A longer header is refused without being parsed.
 const HEADER_MAX: usize = 16 << 10;
 const USER_MAX: usize = 256;
-const PASSWORD_MAX: usize = 1024;
+const PASSWORD_MAX: usize = 4096;
 /// The base64 of an empty name, a colon, and an empty password.
 const EMPTY_BASIC: &str = "Og==";
 

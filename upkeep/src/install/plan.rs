@@ -82,7 +82,7 @@ fn report(plan: Planned, queue: &str) -> Result<StepReport, StepError> {
         })
         .collect();
     if !refused.is_empty() {
-        let summary = format!("the set is not installed, and nothing was changed: {}", refused.join("; "));
+        let summary = format!("the set is not installed, and nothing was changed: {}", listed(&refused));
         let next = "correct the set or the order as the plan says; `shoal firmware plan SERIAL` shows it";
         return Err(StepError::fail(failure(names::class::PLAN_REFUSED, STEP, summary, next))
             .with_output(json!(plan)));
@@ -115,5 +115,36 @@ pub(super) fn summary(items: &[PlanItem]) -> String {
             _ => format!("refuse {} ({})", item.component, item.reason),
         })
         .collect();
-    parts.join("; ")
+    listed(&parts)
+}
+
+/// The longest list of components in words, in bytes: the text of an event has less than twice that.
+const MAX_LISTED: usize = 4096;
+
+/// The parts as one text. Those that would make it too long are counted.
+fn listed(parts: &[String]) -> String {
+    let mut text = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 && text.len() + part.len() > MAX_LISTED {
+            return format!("{text}; and {} more", parts.len() - index);
+        }
+        text.push_str(if index == 0 { "" } else { "; " });
+        text.push_str(part);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_components_of_many_drives_are_counted_where_their_list_would_be_too_long() {
+        let part = |number: usize| {
+            format!("install drive in slot {number} 2.0 over 1.0 (the set has a newer version)")
+        };
+        assert_eq!(listed(&["one".to_owned(), "two".to_owned()]), "one; two");
+        let text = listed(&(0..256).map(part).collect::<Vec<_>>());
+        assert!(text.len() < 2 * MAX_LISTED && text.ends_with(" more"), "{text}");
+    }
 }

@@ -423,6 +423,7 @@ mod passwords {
         let hash = |password: &str| hash_password(&SecretString::from(password));
         assert!(matches!(hash("seven77"), Err(PasswordError::TooShort)));
         assert!(matches!(hash(&"x".repeat(MAX_PASSWORD_BYTES + 1)), Err(PasswordError::TooLong)));
+        assert!(matches!(hash("two lines\nof a file"), Err(PasswordError::ControlCharacter)));
         let good = hash("some password").unwrap();
         let refused = [
             CANARY.to_owned(),

@@ -168,6 +168,19 @@ fn a_second_run_starts_the_arrays_of_the_first_one_and_keeps_them() {
 }
 
 #[test]
+fn a_share_of_a_small_disk_is_refused_when_its_file_system_cannot_be_made_in_it() {
+    use recipe::partition::PartitionSize;
+    use recipe::{FsFormat, Partition, PartitionType};
+
+    let part = |size, format| Partition::new(size, PartitionType::LINUX_FILESYSTEM, format);
+    let root = Partition { mount: Some("/".to_owned()), ..part(PartitionSize::Rest, FsFormat::Ext4) };
+    let parts = [root, part(PartitionSize::Percent(20), FsFormat::Xfs)];
+    let refused = Layout::new(&parts, 1 << 30, 512, job()).unwrap_err();
+    assert_eq!(refused, "partition 2 of disk 1 has 204 MiB, and xfs needs 300 MiB");
+    Layout::new(&parts, 2 << 30, 512, job()).unwrap();
+}
+
+#[test]
 fn nothing_is_written_when_disks_programs_or_sizes_do_not_fit() {
     let mut twice = mirror();
     twice["more_disks"][0] = disk("sda");

@@ -168,6 +168,23 @@ fn a_bond_without_parameters_is_an_active_backup() {
     compare(&document, &accepted(&document).unwrap());
 }
 
+#[test]
+fn as_many_links_as_a_recipe_may_have_are_carried_out() {
+    let card = |number: usize| {
+        let mac = format!("52:54:00:00:00:{number:02x}");
+        (format!("e{number}"), json!({"match": {"macaddress": mac}}))
+    };
+    let bond = |number: usize| (format!("b{number}"), json!({"interfaces": [format!("e{}", number + 1)]}));
+    let vlan = |number: usize| (format!("v{number}"), json!({"link": "e0", "id": number + 1}));
+    let network = json!({
+        "ethernets": (0..64).map(card).collect::<Map<_, _>>(),
+        "bonds": (0..16).map(bond).collect::<Map<_, _>>(),
+        "vlans": (0..64).map(vlan).collect::<Map<_, _>>(),
+    });
+    accepted(&network).expect("the schema permits them");
+    Record::parse(&network).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]

@@ -17,9 +17,9 @@ impl Store {
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
     /// a heartbeat, an orderly end, or an event of a run. `None` on a new database. The start is an event, which says whether the
-    /// instance before recorded its end. The time without an instance is left out of the retry times of webhooks, and, when
-    /// the machine was started since, of the leases of workers elsewhere. `machine` is the clock
-    /// that knows the run of the machine, which each heartbeat records.
+    /// instance before recorded its end. The time without an instance is left out of the retry times of webhooks, and
+    /// the time of which it is not known that it has passed out of the leases of workers elsewhere. `machine` is the clock that knows
+    /// the run of the machine, which each heartbeat records.
     ///
     /// # Errors
     /// When the database cannot be written; nothing is stored then.
